@@ -1,0 +1,5 @@
+//go:build noasm || (!amd64 && !arm64)
+
+package pool
+
+func pause() {}
