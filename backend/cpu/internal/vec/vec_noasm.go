@@ -1,0 +1,7 @@
+//go:build noasm || !amd64
+
+package vec
+
+import "samebit/backend/cpu/internal/isa"
+
+func native(isa.Set) *Kernels { return nil }
