@@ -1,0 +1,76 @@
+// Package quant multiplies by block-quantised weights that stay quantised in
+// memory: codecs of panels of 32 rows for the GGUF block formats. Every product
+// is the DOT of docs/numerics.md 2 on the defined float32 weights (numerics.md
+// 9), so it has the bits of a product with the dequantised matrix.
+package quant
+
+//go:generate sh -c "cd ../../../../internal/gen && go run ./quant -isa avx2 -pkg quant -out ../../backend/cpu/internal/quant/quant_avx2_amd64.s -stubs ../../backend/cpu/internal/quant/quant_avx2_amd64.go"
+//go:generate sh -c "cd ../../../../internal/gen && go run ./quant -isa avx512 -pkg quant -out ../../backend/cpu/internal/quant/quant_avx512_amd64.s -stubs ../../backend/cpu/internal/quant/quant_avx512_amd64.go"
+
+import (
+	"samebit/backend/cpu/internal/isa"
+	"samebit/backend/cpu/internal/panel"
+	"samebit/internal/blockq"
+)
+
+// kernels are the funcs of one format for one instruction set. They assume
+// whole panels and valid lengths.
+type kernels struct {
+	// expand writes dst[32·chunks][32] from the 128-input block at block,
+	// chunks <= 4.
+	expand func(dst *float32, block *byte, chunks int)
+	// gemv1 and gemv2 do one and two neighbouring panels of stride bytes over
+	// 32·chunks inputs; gemv2 may be nil.
+	gemv1, gemv2 func(y, x *float32, panels *byte, stride uintptr, chunks int)
+}
+
+// Codec returns the panel codec of a valid block format t for s. K must be a
+// multiple of t.BlockValues().
+//
+// Zeros: Expand and Gemv form weights such as d·(q-8) by one fused step, so
+// that a weight of zero is always +0 there, while blockq and Row keep the sign
+// of d; no DOT can tell the difference. An infinite d, which no encoder
+// writes, may give NaN where the plain product gives an infinity.
+func Codec(s isa.Set, t blockq.Type) panel.Codec {
+	l := layoutOf(t)
+	c := panel.Codec{
+		Name:  t.String(),
+		Bytes: l.bytes,
+		Pack:  func(dst, src []byte, stride, rows, k int) { l.pack(dst, src, stride, rows, k) },
+		Row:   func(dst []float32, p []byte, lane, k int) { l.row(dst[:k], p, lane) },
+	}
+	if k, ok := native(s, t); ok {
+		c.Expand = func(dst []float32, p []byte, _, k0, n int) {
+			if n == 0 {
+				return
+			}
+			b := p[l.block(k0):]
+			_, _ = dst[32*n-1], b[l.bytes(n)-1]
+			k.expand(&dst[0], &b[0], n/32)
+		}
+		c.Gemv = func(y, x []float32, p []byte, k0 int) { gemv(&k, l.bytes(k0), y, x, p, k0) }
+		return c
+	}
+	c.Expand = func(dst []float32, p []byte, _, k0, n int) { l.expand(dst, p, k0, n) }
+	c.Gemv = l.gemv
+	return c
+}
+
+func gemv(k *kernels, stride int, y, x []float32, p []byte, n int) {
+	if n == 0 {
+		clear(y)
+		return
+	}
+	panels := len(y) / panel.Width
+	x = x[:n]
+	p = p[:panels*stride]
+	i := 0
+	if k.gemv2 != nil {
+		for ; i+2 <= panels; i += 2 {
+			k.gemv2(&y[i*panel.Width], &x[0], &p[i*stride], uintptr(stride), n/32)
+		}
+	}
+	for ; i < panels; i++ {
+		k.gemv1(&y[i*panel.Width], &x[0], &p[i*stride], uintptr(stride), n/32)
+	}
+}

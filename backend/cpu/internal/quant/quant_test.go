@@ -1,0 +1,182 @@
+package quant
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand"
+	"testing"
+
+	"samebit/backend/cpu/internal/isa"
+	"samebit/backend/cpu/internal/panel"
+	"samebit/internal/blockq"
+	"samebit/internal/canon"
+)
+
+// randomRows makes file rows of any bits, with halves that are finite and now
+// and then subnormal, zero, negative or the largest.
+func randomRows(rng *rand.Rand, t blockq.Type, rows, k int) []byte {
+	n := t.BlockBytes()
+	src := make([]byte, rows*t.RowBytes(k))
+	rng.Read(src)
+	half := func(b []byte) {
+		h := uint16(rng.Intn(1 << 16))
+		switch rng.Intn(8) {
+		case 0:
+			h &= 0x83ff // subnormal
+		case 1:
+			h &= 0x8000
+		case 2:
+			h = h&0x8000 | 0x7bff
+		default:
+			h = h&0x83ff | uint16(8+rng.Intn(10))<<10
+		}
+		binary.LittleEndian.PutUint16(b, h)
+	}
+	for b := 0; b < len(src); b += n {
+		f := src[b : b+n]
+		switch t {
+		case blockq.Q2_K:
+			half(f[80:])
+			half(f[82:])
+		case blockq.Q3_K, blockq.Q6_K:
+			half(f[n-2:])
+		case blockq.Q8_0, blockq.Q4_0, blockq.Q5_0:
+			half(f)
+		default:
+			half(f)
+			half(f[2:])
+		}
+	}
+	return src
+}
+
+// dot is numerics.md 2.
+func dot(x, w []float32) float32 {
+	var total float32
+	for b := 0; b < len(x); b += 128 {
+		var acc float32
+		for k := b; k < min(b+128, len(x)); k++ {
+			acc = canon.FMA32(x[k], w[k], acc)
+		}
+		total += acc
+	}
+	return total
+}
+
+func bits(f float32) uint32 {
+	if f != f {
+		return 0x7fc00000
+	}
+	return math.Float32bits(f)
+}
+
+// guarded returns a slice of n floats between NaN guards and a check of them.
+func guarded(n int) ([]float32, func() bool) {
+	const guard = 0x7fc0beef
+	buf := make([]float32, n+32)
+	for i := range buf {
+		buf[i] = math.Float32frombits(guard)
+	}
+	return buf[16 : 16+n : 16+n], func() bool {
+		for i := range 16 {
+			if math.Float32bits(buf[i]) != guard || math.Float32bits(buf[16+n+i]) != guard {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func lengths(t blockq.Type) []int {
+	if t.BlockValues() == 256 {
+		return []int{256, 512, 768, 1280}
+	}
+	return []int{32, 64, 96, 128, 160, 256, 288, 576}
+}
+
+func TestCodecs(t *testing.T) {
+	for _, s := range isa.Available() {
+		for _, ty := range blockq.Types() {
+			t.Run(fmt.Sprintf("%v/%v", s, ty), func(t *testing.T) {
+				for _, k := range lengths(ty) {
+					rowCounts := []int{1, 31, 33, 70}
+					if testing.Short() || s == isa.Generic {
+						rowCounts = []int{37}
+					}
+					for _, rows := range rowCounts {
+						check(t, s, ty, rows, k, int64(rows*10000+k))
+					}
+				}
+			})
+		}
+	}
+}
+
+func check(t *testing.T, s isa.Set, ty blockq.Type, rows, k int, seed int64) {
+	t.Helper()
+	rng := rand.New(rand.NewSource(seed))
+	where := fmt.Sprintf("%v %v rows %d k %d seed %d", s, ty, rows, k, seed)
+	src := randomRows(rng, ty, rows, k)
+	c := Codec(s, ty)
+	stride := ty.RowBytes(k)
+	size, n := c.Bytes(k), panel.Count(rows)
+	if size%64 != 0 {
+		t.Fatalf("%s: panel of %d bytes", where, size)
+	}
+	packed := make([]byte, n*size)
+	rng.Read(packed) // Pack must overwrite all
+	for p := range n {
+		c.Pack(packed[p*size:][:size], src[p*32*stride:], stride, min(32, rows-32*p), k)
+	}
+	w := make([]float32, n*32*k)
+	blockq.Dequant(w[:rows*k], src, ty)
+
+	x := make([]float32, k)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64())
+	}
+	x[rng.Intn(k)] = 0x1p-140
+	for range 2 {
+		y, intact := guarded(n * 32)
+		c.Gemv(y, x, packed, k)
+		if !intact() {
+			t.Fatalf("%s: Gemv wrote outside y", where)
+		}
+		for r := range y {
+			if want := dot(x, w[r*k:][:k]); bits(y[r]) != bits(want) {
+				t.Fatalf("%s: Gemv[%d] = %x, want %x", where, r, y[r], want)
+			}
+		}
+		x[rng.Intn(k)] = float32(math.NaN())
+	}
+	for p := range n {
+		pk := packed[p*size:][:size]
+		for k0 := 0; k0 < k; k0 += 128 {
+			m := min(128, k-k0)
+			dst, intact := guarded(m * 32)
+			c.Expand(dst, pk, k, k0, m)
+			if !intact() {
+				t.Fatalf("%s: Expand wrote outside dst", where)
+			}
+			for i, v := range dst {
+				want := w[(p*32+i%32)*k+k0+i/32]
+				if bits(v) != bits(want) && (v != 0 || want != 0) {
+					t.Fatalf("%s: Expand of input %d row %d = %x, want %x", where, k0+i/32, i%32, v, want)
+				}
+			}
+		}
+		for lane := range min(32, rows-32*p) {
+			dst, intact := guarded(k)
+			c.Row(dst, pk, lane, k)
+			if !intact() {
+				t.Fatalf("%s: Row wrote outside dst", where)
+			}
+			for i, v := range dst {
+				if want := w[(p*32+lane)*k+i]; bits(v) != bits(want) {
+					t.Fatalf("%s: Row %d[%d] = %x, want %x", where, lane, i, v, want)
+				}
+			}
+		}
+	}
+}

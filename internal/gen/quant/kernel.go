@@ -1,0 +1,359 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// walker holds the registers of one kernel.
+//
+// Vector registers: 0-3 chains, 4-7 minima, 8-11 four weights' bytes, 12 the
+// broadcast input, 13 the mask, 14 and 15 temporaries; the wide set keeps its
+// constants in 24-31. The scales of the four byte positions, D·2⁻⁸ᵖ, lie on
+// the stack and are memory operands.
+type walker struct {
+	f     format
+	wide  bool
+	nv    int // vectors of rows walked together
+	lanes int
+	chain bool
+
+	p, z, head, stride, x, y, table reg.Register
+	constants                       map[string]Op
+}
+
+func kernel(f format, wide bool, nv int, chain bool) {
+	w := &walker{f: f, wide: wide, nv: nv, lanes: 8, chain: chain, constants: map[string]Op{}}
+	if wide {
+		w.lanes = 16
+	}
+	panels := nv * w.lanes / 32
+	name := funcName(f, wide, panels, chain)
+	if chain {
+		TEXT(name, 0, "func(y, x *float32, panels *byte, stride uintptr, chunks int)")
+		Doc(fmt.Sprintf("%s writes y[lane] = DOT(x, weight) of %d panel(s) of %s over chunks·32 inputs.", name, panels, f.name))
+	} else {
+		TEXT(name, 0, "func(dst *float32, block *byte, chunks int)")
+		Doc(fmt.Sprintf("%s writes the weights of up to 4 chunks of 32 inputs of a %s panel as dst[32·chunks][32].", name, f.name))
+	}
+	Pragma("noescape")
+	w.body()
+	VZEROUPPER()
+	RET()
+}
+
+func (w *walker) v(i int) reg.VecPhysical {
+	if w.wide {
+		return []reg.VecPhysical{reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5, reg.Z6, reg.Z7, reg.Z8, reg.Z9, reg.Z10, reg.Z11, reg.Z12, reg.Z13, reg.Z14, reg.Z15,
+			reg.Z16, reg.Z17, reg.Z18, reg.Z19, reg.Z20, reg.Z21, reg.Z22, reg.Z23, reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31}[i]
+	}
+	return []reg.VecPhysical{reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7, reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15}[i]
+}
+
+func (w *walker) acc(v int) reg.VecPhysical { return w.v(v) }
+func (w *walker) min(v int) reg.VecPhysical { return w.v(4 + v) }
+func (w *walker) q(v int) reg.VecPhysical   { return w.v(8 + v) }
+
+// at addresses the part of vector v in a row-wise array of elem-byte entries.
+func (w *walker) at(base reg.Register, disp, v, elem int) Mem {
+	per := 32 / w.lanes
+	m := Mem{Base: base, Disp: disp + v%per*w.lanes*elem}
+	if v >= per {
+		m.Index, m.Scale = w.stride, 1
+	}
+	return m
+}
+
+// scaleAt addresses D·2⁻⁸ᵖ of vector v.
+func (w *walker) scaleAt(v, p int) Mem {
+	return Mem{Base: w.table, Disp: (v*4 + p) * w.lanes * 4}
+}
+
+var globals = map[uint32]Mem{}
+
+// constant is a vector of equal 32-bit values: a register of the wide set, or
+// memory. All constants of a kernel must be asked for once before its loops.
+func (w *walker) constant(bits uint32) Op {
+	key := fmt.Sprint(bits)
+	if op, ok := w.constants[key]; ok {
+		return op
+	}
+	m, ok := globals[bits]
+	if !ok {
+		set := "avx2"
+		if w.wide {
+			set = "avx512"
+		}
+		m = GLOBL(fmt.Sprintf("%s_%08x", set, bits), RODATA|NOPTR)
+		for i := range w.lanes {
+			DATA(4*i, U32(bits))
+		}
+		globals[bits] = m
+	}
+	var op Op = m
+	if w.wide {
+		r := w.v(24 + len(w.constants))
+		VMOVUPS(m, r)
+		op = r
+	}
+	w.constants[key] = op
+	return op
+}
+
+func (w *walker) mask(p int) uint32 { return (1<<(w.f.width+w.f.hi) - 1) << (8 * p) }
+
+// low and high are the parts that the two planes fill in each byte.
+func (w *walker) low() uint32  { return (1<<w.f.width - 1) * 0x01010101 }
+func (w *walker) high() uint32 { return (1<<w.f.hi - 1) << w.f.width * 0x01010101 }
+
+func (w *walker) body() {
+	f := w.f
+	w.p, w.z, w.head, w.table = GP64(), GP64(), GP64(), GP64()
+	blocks, chunks := GP64(), GP64()
+	if w.chain {
+		w.x, w.y = Load(Param("x"), GP64()), Load(Param("y"), GP64())
+		Load(Param("panels"), w.p)
+		w.stride = Load(Param("stride"), GP64())
+		Load(Param("chunks"), blocks)
+	} else {
+		w.y = Load(Param("dst"), GP64())
+		Load(Param("block"), w.p)
+		Load(Param("chunks"), chunks)
+	}
+	frame := AllocLocal(w.nv*4*w.lanes*4 + 64)
+	LEAQ(frame, w.table)
+	ADDQ(Imm(63), w.table)
+	ANDQ(I32(-64), w.table)
+	for p := range 4 {
+		if f.width < 8 || p < 3 {
+			w.constant(w.mask(p))
+		}
+	}
+	w.constant(math.Float32bits(0x1p-8))
+	if !f.min {
+		w.constant(math.Float32bits(f.off))
+	}
+	if f.hi > 0 {
+		w.constant(w.low())
+		if !w.wide {
+			w.constant(w.high())
+		}
+	}
+	if f.scale == nibbles {
+		w.constant(15)
+	}
+
+	if w.chain {
+		zero := w.v(14)
+		VXORPS(zero, zero, zero)
+		for v := range w.nv {
+			VMOVUPS(zero, Mem{Base: w.y, Disp: v * w.lanes * 4})
+		}
+		Label("block")
+		MOVQ(U32(4), chunks)
+		CMPQ(blocks, chunks)
+		CMOVQLT(blocks, chunks)
+		SUBQ(chunks, blocks)
+		for v := range w.nv {
+			VXORPS(w.acc(v), w.acc(v), w.acc(v))
+		}
+	}
+	if f.head() > 0 {
+		MOVQ(w.p, w.head)
+		ADDQ(U32(uint32(f.head())), w.p)
+	}
+	Label("chunk")
+	MOVQ(w.p, w.z)
+	ADDQ(U32(uint32(f.chunkHead())), w.p)
+	w.halves()
+	DECQ(chunks)
+	JNZ(LabelRef("chunk"))
+	if w.chain {
+		for v := range w.nv {
+			total := Mem{Base: w.y, Disp: v * w.lanes * 4}
+			VADDPS(total, w.acc(v), w.acc(v))
+			VMOVUPS(w.acc(v), total)
+		}
+		TESTQ(blocks, blocks)
+		JNZ(LabelRef("block"))
+	}
+}
+
+// halves walks 32 inputs. It is unrolled for formats with a one-bit plane,
+// whose shifts differ between the halves.
+func (w *walker) halves() {
+	if w.f.scale == plain || w.f.scale == sub32 {
+		w.scales(0)
+	}
+	if w.f.hi == 1 {
+		w.half(0)
+		w.half(1)
+		return
+	}
+	n := GP64()
+	MOVQ(U32(2), n)
+	Label("half")
+	w.half(0)
+	if w.f.scale == sub16 || w.f.scale == nibbles {
+		ADDQ(Imm(32), w.z)
+	}
+	DECQ(n)
+	JNZ(LabelRef("half"))
+}
+
+// scales forms D and the minimum for 16 or 32 inputs.
+func (w *walker) scales(h int) {
+	f := w.f
+	d, t := w.v(14), w.v(15)
+	for v := range w.nv {
+		switch f.scale {
+		case plain:
+			VCVTPH2PS(w.at(w.z, 0, v, 2), d)
+			if f.min {
+				VCVTPH2PS(w.at(w.z, 64, v, 2), w.min(v))
+			}
+		case sub32:
+			w.times(d, t, func(r Op) { VPMOVZXBD(w.at(w.z, 0, v, 1), r) }, 0, v)
+			w.times(w.min(v), t, func(r Op) { VPMOVZXBD(w.at(w.z, 32, v, 1), r) }, 64, v)
+		case sub16:
+			w.times(d, t, func(r Op) { VPMOVSXBD(w.at(w.z, 32*h, v, 1), r) }, 0, v)
+		case nibbles:
+			w.times(d, t, func(r Op) {
+				VPMOVZXBD(w.at(w.z, 32*h, v, 1), r)
+				w.and(w.constant(15), r, r)
+			}, 0, v)
+			w.times(w.min(v), t, func(r Op) {
+				VPMOVZXBD(w.at(w.z, 32*h, v, 1), r)
+				VPSRLD(Imm(4), r, r)
+			}, 64, v)
+		}
+		if !f.min {
+			VMULPS(w.constant(math.Float32bits(f.off)), d, w.min(v))
+		}
+		VMOVUPS(d, w.scaleAt(v, 0))
+		for p := 1; p < 4; p++ {
+			VMULPS(w.constant(math.Float32bits(0x1p-8)), d, d)
+			VMOVUPS(d, w.scaleAt(v, p))
+		}
+	}
+}
+
+// times writes dst = float(small)·half, the latter from the head at disp.
+func (w *walker) times(dst, t reg.VecPhysical, small func(Op), disp, v int) {
+	small(t)
+	VCVTDQ2PS(t, t)
+	VCVTPH2PS(w.at(w.head, disp, v, 2), dst)
+	VMULPS(t, dst, dst)
+}
+
+func (w *walker) and(a, b, dst Op) {
+	if w.wide {
+		VPANDD(a, b, dst)
+	} else {
+		VPAND(a, b, dst)
+	}
+}
+
+// shifted loads dwords and shifts them right (left where n < 0).
+func (w *walker) shifted(m Mem, n int, dst reg.VecPhysical) {
+	var src Op = m
+	if n == 0 || !w.wide {
+		if w.wide {
+			VMOVDQU32(m, dst)
+		} else {
+			VMOVDQU(m, dst)
+		}
+		src = dst
+	}
+	switch {
+	case n > 0:
+		VPSRLD(Imm(uint64(n)), src, dst)
+	case n < 0:
+		VPSLLD(Imm(uint64(-n)), src, dst)
+	}
+}
+
+// quad puts the codes of inputs 4f..4f+3 of half h into the bytes of q(v);
+// bits above the code are left over from its neighbours.
+func (w *walker) quad(h, f, v int) {
+	q, t := w.q(v), w.v(15)
+	if w.f.width == 8 {
+		w.shifted(w.at(w.p, f*128, v, 4), 0, q)
+		return
+	}
+	per := 8 / w.f.width // quads in a dword
+	w.shifted(w.at(w.p, f/per*128, v, 4), f%per*w.f.width, q)
+	switch w.f.hi {
+	case 0:
+		return
+	case 1:
+		w.shifted(w.at(w.z, w.f.bitPlane(), v, 4), 4*h+f-w.f.width, t)
+	case 2:
+		w.shifted(w.at(w.p, 64*w.f.width, v, 4), 2*f-w.f.width, t)
+	}
+	low := w.constant(w.low())
+	if w.wide {
+		VPTERNLOGD(Imm(0xe4), low, t, q) // low ? q : t
+		return
+	}
+	VPAND(low, q, q)
+	VPAND(w.constant(w.high()), t, t)
+	VPOR(t, q, q)
+}
+
+// half walks 16 inputs.
+func (w *walker) half(h int) {
+	if w.f.scale == sub16 || w.f.scale == nibbles {
+		w.scales(h)
+	}
+	for f := range 4 {
+		for v := range w.nv {
+			w.quad(h, f, v)
+		}
+		for p := range 4 {
+			k := 4*f + p
+			if w.chain {
+				VBROADCASTSS(Mem{Base: w.x, Disp: 4 * k}, w.v(12))
+			}
+			shift := w.f.width == 8 && p == 3
+			var mask Op
+			if !shift {
+				mask = w.constant(w.mask(p))
+				if !w.wide {
+					VMOVDQU(mask, w.v(13))
+					mask = w.v(13)
+				}
+			}
+			for v := range w.nv {
+				t, d := w.v(14+v&1), w.scaleAt(v, p)
+				if shift {
+					VPSRLD(Imm(24), w.q(v), t)
+					d = w.scaleAt(v, 0)
+				} else {
+					w.and(mask, w.q(v), t)
+				}
+				VCVTDQ2PS(t, t)
+				if w.f.min && w.f.scale == plain {
+					VFMADD132PS(d, w.min(v), t) // D·q + m
+				} else {
+					VFMSUB132PS(d, w.min(v), t) // D·q - min
+				}
+				if w.chain {
+					VFMADD231PS(w.v(12), t, w.acc(v))
+				} else {
+					VMOVUPS(t, Mem{Base: w.y, Disp: k*128 + v*w.lanes*4})
+				}
+			}
+		}
+	}
+	ADDQ(U32(uint32(w.f.half())), w.p)
+	if w.chain {
+		ADDQ(Imm(64), w.x)
+	} else {
+		ADDQ(U32(2048), w.y)
+	}
+}
