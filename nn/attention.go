@@ -1,0 +1,61 @@
+package nn
+
+import (
+	"samebit/backend"
+	"samebit/tensor"
+)
+
+// Attention is grouped-query attention over the sequence's keys and values.
+type Attention struct {
+	Layer          int // ordinal among the attention layers
+	Heads, KV, Dim int
+	Q, K, V, O     backend.Weight // Q has twice the outputs when Gated
+	BQ, BK, BV, BO tensor.Tensor  // biases, invalid for none
+	QNorm, KNorm   tensor.Tensor  // [Dim], invalid for none
+	Eps            float32
+	RoPE           *backend.RoPE
+	Scale          float32 // of the scores, 1/√Dim
+	Window         int     // positions visible, 0 for all
+	Gated          bool    // Q carries query | gate per head; the output is multiplied by sigmoid(gate)
+}
+
+func (a *Attention) Mix(c *Ctx, dst, x tensor.Tensor) {
+	s, rows := c.Stream, x.Dim(0)
+	width := a.Heads * a.Dim
+	qw := width
+	if a.Gated {
+		qw *= 2
+	}
+	q, k, v := c.Tmp(rows, qw), c.Tmp(rows, a.KV*a.Dim), c.Tmp(rows, a.KV*a.Dim)
+	linear(s, q, x, a.Q, a.BQ)
+	linear(s, k, x, a.K, a.BK)
+	linear(s, v, x, a.V, a.BV)
+
+	query := q.Heads(a.Heads, qw/a.Heads)
+	gate := query.Cols(qw/a.Heads-a.Dim, qw/a.Heads)
+	query = query.Cols(0, a.Dim)
+	rq, rk := c.Tmp(rows, width).Heads(a.Heads, a.Dim), c.Tmp(rows, a.KV*a.Dim).Heads(a.KV, a.Dim)
+	s.NormRoPE(rq, query, a.QNorm, a.Eps, a.RoPE, c.Plan)
+	s.NormRoPE(rk, k.Heads(a.KV, a.Dim), a.KNorm, a.Eps, a.RoPE, c.Plan)
+	s.PutKV(c.Plan, a.Layer, rk, v.Heads(a.KV, a.Dim))
+
+	out := c.Tmp(rows, width)
+	s.Attention(out.Heads(a.Heads, a.Dim), rq, c.Plan, a.Layer, a.Scale, a.Window)
+	if c.Probe != nil {
+		c.Probe(c, a.Layer, rq, a.Scale)
+	}
+	if a.Gated {
+		g := c.Tmp(rows, width)
+		s.SigmoidMul(g.Heads(a.Heads, a.Dim), out.Heads(a.Heads, a.Dim), gate)
+		out = g
+	}
+	linear(s, dst, out, a.O, a.BO)
+}
+
+// linear is a product with an optional bias.
+func linear(s backend.Stream, dst, x tensor.Tensor, w backend.Weight, b tensor.Tensor) {
+	s.Linear(dst, x, w)
+	if b.Valid() {
+		s.AddBias(dst, dst, b)
+	}
+}

@@ -1,0 +1,308 @@
+// Package nn turns weights and blocks into a decoder and runs it over the rows
+// of any number of sequences at once.
+//
+// A pass is a short straight list of ops on a stream; what it leaves behind is
+// in the sequences' states. Because no op's bits depend on what else is in the
+// pass, a prompt may be cut into chunks and sequences may share passes freely.
+package nn
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"samebit/backend"
+	"samebit/state"
+	"samebit/tensor"
+)
+
+// Mixer mixes the rows of each sequence: attention or a recurrent layer. It
+// writes dst from x, both [R, H].
+type Mixer interface {
+	Mix(c *Ctx, dst, x tensor.Tensor)
+}
+
+// FFN works on each row by itself. It writes dst from x, both [R, H].
+type FFN interface {
+	Apply(c *Ctx, dst, x tensor.Tensor)
+}
+
+// Block is one decoder layer: x + Mix(norm1 x), then x + FFN(norm2 x).
+type Block struct {
+	Norm1, Norm2 tensor.Tensor // [H]
+	Mix          Mixer
+	FFN          FFN
+}
+
+// Config is what a Decoder needs to know besides its weights.
+type Config struct {
+	Hidden  int     // width of a row
+	Vocab   int     // rows of the embedding
+	Context int     // largest number of rows in a sequence; 0 means no limit
+	Eps     float32 // of the norms
+}
+
+// Decoder is a model: immutable weights and a list of blocks. It is safe for
+// concurrent use as long as each goroutine has its own Ctx.
+type Decoder struct {
+	Config
+	ID       state.ID
+	Embed    backend.Weight // [Vocab, H]
+	Head     backend.Weight // [Vocab, H]; the same as Embed when tied
+	Blocks   []Block
+	Norm     tensor.Tensor // [H]
+	NewState func(*state.Pool) (state.State, error)
+}
+
+// Want says which rows of a sequence leave a pass with logits.
+type Want uint8
+
+const (
+	WantNone Want = iota
+	WantLast
+	WantAll
+)
+
+// Seq is one sequence's part in a pass.
+type Seq struct {
+	State state.State
+	In    []state.Row // at least one row
+	Want  Want
+
+	// After the pass: for each wanted row its logits [Vocab] and its final normed
+	// row [H]. The slices are reused if they are long enough.
+	Logits, Hidden []float32
+	NeedHidden     bool // fill Hidden
+}
+
+// Ctx carries one pass: the stream, its plan and scratch memory. It belongs to
+// one goroutine.
+type Ctx struct {
+	Stream backend.Stream
+	Plan   backend.Plan
+
+	// Probe, if set, is called after each attention layer with its rotated
+	// queries [R, Hq, D]; the keys are reached through the plan.
+	Probe func(c *Ctx, layer int, q tensor.Tensor, scale float32)
+	// Trace, if set, is called with the rows [R, H] after the embedding (index 0)
+	// and after each block (index 1 and up).
+	Trace func(c *Ctx, index int, x tensor.Tensor)
+
+	arena arena
+	segs  []backend.Seg
+	ids   []int32
+	want  []int32
+}
+
+// NewCtx returns a Ctx on a stream of the device that its scratch comes from.
+func NewCtx(s backend.Stream, dev backend.Device) *Ctx {
+	return &Ctx{Stream: s, arena: arena{dev: dev}}
+}
+
+// Close frees the scratch memory.
+func (c *Ctx) Close() { c.arena.close() }
+
+// Tmp returns scratch rows, valid until Release of an earlier mark. Their content
+// is unspecified.
+func (c *Ctx) Tmp(rows, cols int) tensor.Tensor { return c.arena.get(tensor.F32, rows, cols) }
+
+// Mark remembers the scratch in use; Release gives back what was taken since.
+func (c *Ctx) Mark() Mark     { return c.arena.mark() }
+func (c *Ctx) Release(m Mark) { c.arena.release(m) }
+func (c *Ctx) indices(v []int32) tensor.Tensor {
+	t := c.arena.get(tensor.I32, len(v))
+	c.Stream.Write(t, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v)))
+	return t
+}
+
+// Forward runs the rows of every sequence through the model in one pass, any mix
+// of prompt and decode rows. It commits all sequences or none: after an error or
+// a cancelled context every state is as it was.
+func (d *Decoder) Forward(ctx context.Context, c *Ctx, seqs []Seq) error {
+	rows, err := d.begin(c, seqs)
+	if err != nil {
+		return err
+	}
+	defer c.Release(c.Mark())
+	c.Plan = c.Stream.Plan(c.segs)
+	x := c.Tmp(rows, d.Hidden)
+	d.embed(c, x, seqs)
+	if x, err = d.run(ctx, c, x, 0, len(d.Blocks)); err != nil {
+		c.Stream.Reset()
+		return err
+	}
+	if err := d.head(ctx, c, x, seqs); err != nil {
+		c.Stream.Reset()
+		return err
+	}
+	if err := c.Stream.Sync(); err != nil {
+		c.Stream.Reset()
+		return fmt.Errorf("nn: forward of %d rows: %w", rows, err)
+	}
+	for i := range seqs {
+		seqs[i].State.Commit(len(seqs[i].In))
+	}
+	return nil
+}
+
+// begin checks the rows and makes room for them in every state.
+func (d *Decoder) begin(c *Ctx, seqs []Seq) (rows int, err error) {
+	c.segs, c.ids = c.segs[:0], c.ids[:0]
+	for i := range seqs {
+		s := &seqs[i]
+		if s.State == nil || len(s.In) == 0 {
+			return 0, fmt.Errorf("nn: sequence %d of the pass has no state or no rows", i)
+		}
+		if n := s.State.Len() + len(s.In); d.Context > 0 && n > d.Context {
+			return 0, fmt.Errorf("nn: %d rows exceed the model's context of %d: shorten the prompt or ask for fewer tokens", n, d.Context)
+		}
+		for j, r := range s.In {
+			switch {
+			case r.Vec != nil && len(r.Vec) != d.Hidden:
+				return 0, fmt.Errorf("nn: continuous row %d of sequence %d has %d values, the model's width is %d", j, i, len(r.Vec), d.Hidden)
+			case r.Vec == nil && (r.Token < 0 || int(r.Token) >= d.Vocab):
+				return 0, fmt.Errorf("nn: token %d (row %d of sequence %d) is outside the vocabulary of %d", r.Token, j, i, d.Vocab)
+			}
+			c.ids = append(c.ids, max(r.Token, 0))
+		}
+		c.segs = append(c.segs, backend.Seg{Row: rows, Rows: len(s.In)})
+		if err := s.State.Begin(&c.segs[i], len(s.In)); err != nil {
+			return 0, err
+		}
+		rows += len(s.In)
+	}
+	if rows == 0 {
+		return 0, fmt.Errorf("nn: forward of no rows")
+	}
+	return rows, nil
+}
+
+func (d *Decoder) embed(c *Ctx, x tensor.Tensor, seqs []Seq) {
+	c.Stream.Embed(x, d.Embed, c.indices(c.ids))
+	row := 0
+	for i := range seqs {
+		for _, r := range seqs[i].In {
+			if r.Vec != nil {
+				c.Stream.Write(x.Rows(row, row+1), floatBytes(r.Vec))
+			}
+			row++
+		}
+	}
+	if c.Trace != nil {
+		c.Trace(c, 0, x)
+	}
+}
+
+func floatBytes(v []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
+}
+
+// run applies blocks [from, to) to x and returns the rows that come out.
+func (d *Decoder) run(ctx context.Context, c *Ctx, x tensor.Tensor, from, to int) (tensor.Tensor, error) {
+	rows := x.Dim(0)
+	s := c.Stream
+	next := c.Tmp(rows, d.Hidden)
+	for l := from; l < to; l++ {
+		if err := ctx.Err(); err != nil {
+			return x, err
+		}
+		b := &d.Blocks[l]
+		m := c.Mark()
+		h, y := c.Tmp(rows, d.Hidden), c.Tmp(rows, d.Hidden)
+		s.RMSNorm(h, x, b.Norm1, d.Eps)
+		b.Mix.Mix(c, y, h)
+		s.Add(next, x, y)
+		s.RMSNorm(h, next, b.Norm2, d.Eps)
+		b.FFN.Apply(c, y, h)
+		s.Add(x, next, y)
+		c.Release(m)
+		if c.Trace != nil {
+			c.Trace(c, l+1, x)
+		}
+		if err := s.Err(); err != nil {
+			return x, fmt.Errorf("nn: block %d: %w", l, err)
+		}
+	}
+	return x, nil
+}
+
+// headRows is how many rows get logits at a time: enough for the weights to be
+// read once per group, few enough that a large vocabulary needs little scratch.
+const headRows = 64
+
+// head computes the wanted rows' logits and reads them.
+func (d *Decoder) head(ctx context.Context, c *Ctx, x tensor.Tensor, seqs []Seq) error {
+	c.want = c.want[:0]
+	row := 0
+	for i := range seqs {
+		s := &seqs[i]
+		n := len(s.In)
+		switch s.Want {
+		case WantLast:
+			c.want = append(c.want, int32(row+n-1))
+		case WantAll:
+			for r := range n {
+				c.want = append(c.want, int32(row+r))
+			}
+		}
+		row += n
+		k := s.wanted()
+		s.Logits = grow(s.Logits, k*d.Vocab)
+		if s.NeedHidden {
+			s.Hidden = grow(s.Hidden, k*d.Hidden)
+		}
+	}
+	cur := cursor{seqs: seqs}
+	for i := 0; i < len(c.want); i += headRows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m := c.Mark()
+		w := c.want[i:min(i+headRows, len(c.want))]
+		g, h := c.Tmp(len(w), d.Hidden), c.Tmp(len(w), d.Hidden)
+		logits := c.Tmp(len(w), d.Vocab)
+		c.Stream.Gather(g, x, c.indices(w))
+		c.Stream.RMSNorm(h, g, d.Norm, d.Eps)
+		c.Stream.Linear(logits, h, d.Head)
+		for j := range w {
+			s, k := cur.next()
+			c.Stream.Read(floatBytes(s.Logits[k*d.Vocab:(k+1)*d.Vocab]), logits.Rows(j, j+1))
+			if s.NeedHidden {
+				c.Stream.Read(floatBytes(s.Hidden[k*d.Hidden:(k+1)*d.Hidden]), h.Rows(j, j+1))
+			}
+		}
+		c.Release(m)
+	}
+	return nil
+}
+
+func (s *Seq) wanted() int {
+	switch s.Want {
+	case WantLast:
+		return 1
+	case WantAll:
+		return len(s.In)
+	}
+	return 0
+}
+
+// cursor walks the wanted rows of a pass in order.
+type cursor struct {
+	seqs []Seq
+	i, k int
+}
+
+func (c *cursor) next() (*Seq, int) {
+	for c.k >= c.seqs[c.i].wanted() {
+		c.i, c.k = c.i+1, 0
+	}
+	c.k++
+	return &c.seqs[c.i], c.k - 1
+}
+
+func grow(v []float32, n int) []float32 {
+	if cap(v) < n {
+		return make([]float32, n)
+	}
+	return v[:n]
+}

@@ -1,0 +1,201 @@
+package nn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"samebit/backend"
+	"samebit/state"
+)
+
+// RunnerConfig bounds a Runner. The zero value runs prompts in chunks of 512 rows.
+type RunnerConfig struct {
+	ChunkRows int // rows per pass; 0 means 512
+	// Progress, if set, is called between the chunks of a prompt.
+	Progress func(done, total int)
+}
+
+// Runner is one sequence: a state, the rows that made it, and the logits of the
+// last one. It belongs to one goroutine.
+type Runner struct {
+	dec   *Decoder
+	pool  *state.Pool
+	c     *Ctx
+	cfg   RunnerConfig
+	rows  []state.Row
+	seq   [1]Seq
+	one   [1]state.Row
+	fresh bool // logits belong to the last row
+}
+
+// NewRunner returns an empty sequence that runs on stream s with states of pool p.
+func (d *Decoder) NewRunner(s backend.Stream, p *state.Pool, cfg RunnerConfig) (*Runner, error) {
+	if cfg.ChunkRows < 0 {
+		return nil, fmt.Errorf("nn: chunks of %d rows: want a positive number, or 0 for 512", cfg.ChunkRows)
+	}
+	if cfg.ChunkRows == 0 {
+		cfg.ChunkRows = 512
+	}
+	st, err := d.NewState(p)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runner{dec: d, pool: p, c: NewCtx(s, p.Device()), cfg: cfg}
+	r.seq[0].State, r.seq[0].NeedHidden = st, true
+	return r, nil
+}
+
+// Ctx is the context of the runner's passes, where a probe may be set.
+func (r *Runner) Ctx() *Ctx { return r.c }
+
+// State is what the sequence remembers; appending to it behind the runner's back
+// makes its history wrong.
+func (r *Runner) State() state.State { return r.seq[0].State }
+
+// Append runs rows in chunks and leaves the logits of the last one. When it fails
+// or is cancelled, the rows of finished chunks stay: History tells.
+func (r *Runner) Append(ctx context.Context, rows []state.Row) error {
+	if d := r.dec; d.Context > 0 && r.Len()+len(rows) > d.Context {
+		return fmt.Errorf("nn: %d rows exceed the model's context of %d: shorten the prompt or ask for fewer tokens", r.Len()+len(rows), d.Context)
+	}
+	for done := 0; done < len(rows); {
+		n := min(r.cfg.ChunkRows, len(rows)-done)
+		want := WantNone
+		if done+n == len(rows) {
+			want = WantLast
+		}
+		if err := r.pass(ctx, rows[done:done+n], want); err != nil {
+			return err
+		}
+		done += n
+		if r.cfg.Progress != nil && len(rows) > r.cfg.ChunkRows {
+			r.cfg.Progress(done, len(rows))
+		}
+	}
+	return nil
+}
+
+func (r *Runner) pass(ctx context.Context, rows []state.Row, want Want) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s := &r.seq[0]
+	s.In, s.Want = rows, want
+	r.fresh = false
+	if err := r.dec.Forward(ctx, r.c, r.seq[:]); err != nil {
+		return err
+	}
+	r.rows = append(r.rows, rows...)
+	r.fresh = want != WantNone
+	return nil
+}
+
+// Step is Append of one token. It allocates nothing but history and pages.
+func (r *Runner) Step(ctx context.Context, token int32) error {
+	r.one[0] = state.Row{Token: token}
+	return r.pass(ctx, r.one[:], WantLast)
+}
+
+// AppendAll is Append that calls each with the logits of every row, in order. The
+// slice is valid during the call only.
+func (r *Runner) AppendAll(ctx context.Context, rows []state.Row, each func(row int, logits []float32)) error {
+	for done := 0; done < len(rows); {
+		n := min(r.cfg.ChunkRows, len(rows)-done)
+		if err := r.pass(ctx, rows[done:done+n], WantAll); err != nil {
+			return err
+		}
+		s, v := &r.seq[0], r.dec.Vocab
+		for i := range n {
+			each(done+i, s.Logits[i*v:(i+1)*v])
+		}
+		done += n
+		// leave what Append leaves
+		copy(s.Logits, s.Logits[(n-1)*v:n*v])
+		copy(s.Hidden, s.Hidden[(n-1)*r.dec.Hidden:n*r.dec.Hidden])
+	}
+	return nil
+}
+
+// Logits are those of the last row [Vocab], valid until the next call; nil when
+// the last thing done left none (after Resume, Rewind to 0 or an error).
+func (r *Runner) Logits() []float32 {
+	if !r.fresh {
+		return nil
+	}
+	return r.seq[0].Logits[:r.dec.Vocab]
+}
+
+// Hidden is the final normed row [H] of the last position, like Logits.
+func (r *Runner) Hidden() []float32 {
+	if !r.fresh {
+		return nil
+	}
+	return r.seq[0].Hidden[:r.dec.Hidden]
+}
+
+// Len is the number of rows in the sequence.
+func (r *Runner) Len() int { return len(r.rows) }
+
+// History are the rows that went in. The caller must not change them.
+func (r *Runner) History() []state.Row { return r.rows }
+
+// Snapshot shares the sequence's memory; the caller releases it.
+func (r *Runner) Snapshot() (state.Snapshot, error) { return r.State().Snapshot() }
+
+// Resume makes the runner the sequence that had these rows when snap was taken.
+// It has no logits until the next Append.
+func (r *Runner) Resume(rows []state.Row, snap state.Snapshot) error {
+	if snap.Len() != len(rows) {
+		return fmt.Errorf("nn: resuming a snapshot of %d rows with a history of %d", snap.Len(), len(rows))
+	}
+	if err := r.State().Restore(snap); err != nil {
+		return err
+	}
+	r.rows, r.fresh = append(r.rows[:0:0], rows...), false
+	return nil
+}
+
+// Rewind goes back to the first n rows and leaves the logits of the last of
+// them. What the state cannot truncate to is replayed; at least one row is.
+func (r *Runner) Rewind(ctx context.Context, n int) error {
+	if n < 0 || n > len(r.rows) {
+		return fmt.Errorf("nn: rewinding to row %d of %d", n, len(r.rows))
+	}
+	if n == len(r.rows) && r.fresh {
+		return nil
+	}
+	reached, err := r.State().Truncate(max(n-1, 0))
+	if err != nil {
+		return err
+	}
+	replay := slices.Clone(r.rows[reached:n])
+	clear(r.rows[reached:])
+	r.rows, r.fresh = r.rows[:reached], false
+	return r.Append(ctx, replay)
+}
+
+// Fork returns a second sequence with the same past. It shares the stream, so
+// both belong to the same goroutine.
+func (r *Runner) Fork() (*Runner, error) {
+	st, err := r.State().Fork()
+	if err != nil {
+		return nil, err
+	}
+	f := &Runner{dec: r.dec, pool: r.pool, c: NewCtx(r.c.Stream, r.pool.Device()), cfg: r.cfg, rows: slices.Clone(r.rows), fresh: r.fresh}
+	f.seq[0] = Seq{State: st, NeedHidden: true, Logits: slices.Clone(r.seq[0].Logits), Hidden: slices.Clone(r.seq[0].Hidden)}
+	return f, nil
+}
+
+// Reset empties the sequence.
+func (r *Runner) Reset() error {
+	_, err := r.State().Truncate(0)
+	r.rows, r.fresh = r.rows[:0], false
+	return err
+}
+
+// Close releases the sequence's memory, not its stream.
+func (r *Runner) Close() {
+	r.State().Release()
+	r.c.Close()
+}
