@@ -1,0 +1,82 @@
+//go:build !noasm
+
+package gemm
+
+import "samebit/backend/cpu/internal/isa"
+
+//go:generate env GOWORK=off go -C ../../../../internal/gen run ./gemm -pkg gemm -out ../../backend/cpu/internal/gemm/tile_amd64.s -stubs ../../backend/cpu/internal/gemm/tile_amd64.go tile
+//go:generate env GOWORK=off go -C ../../../../internal/gen run ./gemm -pkg gemm -out ../../backend/cpu/internal/gemm/gemv_amd64.s -stubs ../../backend/cpu/internal/gemm/gemv_amd64.go gemv
+//go:generate env GOWORK=off go -C ../../../../internal/gen run ./gemm -pkg gemm -out ../../backend/cpu/internal/gemm/pack_amd64.s -stubs ../../backend/cpu/internal/gemm/pack_amd64.go pack
+
+func native(s isa.Set) (*Kernels, bool) {
+	switch s {
+	case isa.AVX2:
+		return &Kernels{mr: 6, cols: 16, rows: pack4AVX2, tile: [maxRows + 1]tileFunc{
+			1: tile1AVX2, 2: tile2AVX2, 3: tile3AVX2, 4: tile4AVX2, 5: tile5AVX2, 6: tile6AVX2,
+		}}, true
+	case isa.AVX512:
+		return &Kernels{mr: 14, cols: 32, rows: pack4AVX2, tile: [maxRows + 1]tileFunc{
+			1: tile1AVX512, 2: tile2AVX512, 3: tile3AVX512, 4: tile4AVX512, 5: tile5AVX512, 6: tile6AVX512, 7: tile7AVX512,
+			8: tile8AVX512, 9: tile9AVX512, 10: tile10AVX512, 11: tile11AVX512, 12: tile12AVX512, 13: tile13AVX512, 14: tile14AVX512,
+		}}, true
+	}
+	return nil, false
+}
+
+func nativeFormat(s isa.Set, dt DType) format {
+	switch s {
+	case isa.AVX2:
+		return formatAVX2(dt)
+	case isa.AVX512:
+		return formatAVX512(dt)
+	}
+	return format{}
+}
+
+func formatAVX2(dt DType) format {
+	switch dt {
+	case BF16:
+		return format{
+			gemv:     []gemvKernel{{3, gemvBF16x3AVX2}, {2, gemvBF16x2AVX2}, {1, gemvBF16x1AVX2}},
+			expand:   expandBF16AVX2,
+			pack:     func(dst, src *byte, stride, n int) { packHalfAVX2(dst, src, stride, 16*stride, n) },
+			packStep: 16,
+		}
+	case F16:
+		return format{
+			gemv:     []gemvKernel{{3, gemvF16x3AVX2}, {2, gemvF16x2AVX2}, {1, gemvF16x1AVX2}},
+			expand:   expandF16AVX2,
+			pack:     func(dst, src *byte, stride, n int) { packHalfAVX2(dst, src, 2*stride, stride, n) },
+			packStep: 16,
+		}
+	}
+	return format{
+		gemv:     []gemvKernel{{3, gemvF32x3AVX2}, {2, gemvF32x2AVX2}, {1, gemvF32x1AVX2}},
+		pack:     packF32AVX2,
+		packStep: 16,
+	}
+}
+
+func formatAVX512(dt DType) format {
+	switch dt {
+	case BF16:
+		return format{
+			gemv:     []gemvKernel{{4, gemvBF16x4AVX512}, {3, gemvBF16x3AVX512}, {2, gemvBF16x2AVX512}, {1, gemvBF16x1AVX512}},
+			expand:   expandBF16AVX512,
+			pack:     func(dst, src *byte, stride, n int) { packHalfAVX512(dst, src, stride, 16*stride, n) },
+			packStep: 16,
+		}
+	case F16:
+		return format{
+			gemv:     []gemvKernel{{4, gemvF16x4AVX512}, {3, gemvF16x3AVX512}, {2, gemvF16x2AVX512}, {1, gemvF16x1AVX512}},
+			expand:   expandF16AVX512,
+			pack:     func(dst, src *byte, stride, n int) { packHalfAVX512(dst, src, 2*stride, stride, n) },
+			packStep: 16,
+		}
+	}
+	return format{
+		gemv:     []gemvKernel{{4, gemvF32x4AVX512}, {3, gemvF32x3AVX512}, {2, gemvF32x2AVX512}, {1, gemvF32x1AVX512}},
+		pack:     packF32AVX512,
+		packStep: 16,
+	}
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// packs generates the kernels that lay out weights and activations.
+func packs() {
+	for _, v := range isas {
+		pack32(v)
+		pack16(v)
+	}
+	pack4()
+}
+
+// rowMem addresses row r of n <= 16 rows from base, stride bytes apart, with the
+// pointers base, base+4·stride, … in bases.
+func rowMem(bases []reg.GPVirtual, stride, stride3 reg.GPVirtual, r int) Mem {
+	m := Mem{Base: bases[r/4]}
+	switch r % 4 {
+	case 1:
+		m.Index, m.Scale = stride, 1
+	case 2:
+		m.Index, m.Scale = stride, 2
+	case 3:
+		m.Index, m.Scale = stride3, 1
+	}
+	return m
+}
+
+// rowBases returns src, src+4·stride, … for n rows and 3·stride.
+func rowBases(src, stride reg.GPVirtual, n int) (bases []reg.GPVirtual, stride3 reg.GPVirtual) {
+	stride3 = GP64()
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
+	for i := range n / 4 {
+		b := GP64()
+		if i == 0 {
+			MOVQ(src, b)
+		} else {
+			LEAQ(Mem{Base: bases[i-1], Index: stride, Scale: 4}, b)
+		}
+		bases = append(bases, b)
+	}
+	return bases, stride3
+}
+
+// transpose turns r, an lanes x lanes matrix of 32-bit words in registers; the
+// columns come back in order. It needs as many registers again.
+func (v isa) transpose(r []reg.VecVirtual) []reg.VecVirtual {
+	n := v.lanes
+	t := v.vecs(n)
+	for i := 0; i < n; i += 2 {
+		VUNPCKLPS(r[i+1], r[i], t[i])
+		VUNPCKHPS(r[i+1], r[i], t[i+1])
+	}
+	u := v.vecs(n)
+	for i := 0; i < n; i += 4 {
+		VUNPCKLPD(t[i+2], t[i], u[i])
+		VUNPCKHPD(t[i+2], t[i], u[i+1])
+		VUNPCKLPD(t[i+3], t[i+1], u[i+2])
+		VUNPCKHPD(t[i+3], t[i+1], u[i+3])
+	}
+	// u[4g+c], 128-bit lane l: column 4l+c of rows 4g … 4g+3.
+	out := v.vecs(n)
+	if n == 8 {
+		for c := range 4 {
+			VPERM2F128(Imm(0x20), u[4+c], u[c], out[c])
+			VPERM2F128(Imm(0x31), u[4+c], u[c], out[4+c])
+		}
+		return out
+	}
+	for c := range 4 {
+		a, b, d, e := v.vec(), v.vec(), v.vec(), v.vec()
+		VSHUFF32X4(Imm(0x88), u[4+c], u[c], a)    // lanes 0 2 of rows 0-3, 0 2 of rows 4-7
+		VSHUFF32X4(Imm(0xdd), u[4+c], u[c], b)    // lanes 1 3
+		VSHUFF32X4(Imm(0x88), u[12+c], u[8+c], d) // the same of rows 8-15
+		VSHUFF32X4(Imm(0xdd), u[12+c], u[8+c], e)
+		VSHUFF32X4(Imm(0x88), d, a, out[c])
+		VSHUFF32X4(Imm(0x88), e, b, out[4+c])
+		VSHUFF32X4(Imm(0xdd), d, a, out[8+c])
+		VSHUFF32X4(Imm(0xdd), e, b, out[12+c])
+	}
+	return out
+}
+
+// pack32 packs panels of 32-bit weights: for each group of v.lanes rows, blocks
+// of 16 inputs, one cache line of every row.
+func pack32(v isa) {
+	name := "packF32" + v.name
+	TEXT(name, NOSPLIT, "func(dst, src *byte, stride, n int)")
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s writes dst[i][r] = row r, input i, for 32 rows and n inputs, a positive multiple of 16.", name))
+	dst, src, stride, n := ptr("dst"), ptr("src"), ptr("stride"), ptr("n")
+	bases, stride3 := rowBases(src, stride, v.lanes)
+	groups := width / v.lanes
+	wrap := GP64() // from the last group of rows back to the first
+	MOVQ(stride, wrap)
+	SHLQ(Imm(5), wrap)
+	next := GP64()
+	MOVQ(stride, next)
+	SHLQ(Imm(uint64(log2(v.lanes))), next)
+	Label("loop")
+	for g := range groups {
+		for b := 0; b < 16; b += v.lanes {
+			r := v.vecs(v.lanes)
+			for i := range r {
+				m := rowMem(bases, stride, stride3, i)
+				if b == 0 {
+					p := m
+					p.Disp = 256
+					PREFETCHT0(p)
+				}
+				m.Disp = b * 4
+				VMOVUPS(m, r[i])
+			}
+			for i, c := range v.transpose(r) {
+				to := at(dst, (b+i)*width*4+g*v.bytes())
+				if v.lanes == 16 {
+					VMOVNTPS(c, to)
+				} else {
+					VMOVUPS(c, to)
+				}
+			}
+		}
+		for _, b := range bases {
+			ADDQ(next, b)
+		}
+	}
+	for _, b := range bases {
+		SUBQ(wrap, b)
+		ADDQ(Imm(64), b)
+	}
+	ADDQ(U32(16*width*4), dst)
+	SUBQ(Imm(16), n)
+	JNZ(LabelRef("loop"))
+	if v.lanes == 16 {
+		SFENCE()
+	}
+	VZEROUPPER()
+	RET()
+}
+
+func log2(n int) (l int) {
+	for ; n > 1; n /= 2 {
+		l++
+	}
+	return l
+}
+
+// pack16 packs panels of 16-bit weights: word j of an input holds rows lo(j) =
+// j·wordStride and lo(j) + pairStride (in bytes).
+func pack16(v isa) {
+	name := "packHalf" + v.name
+	TEXT(name, NOSPLIT, "func(dst, src *byte, wordStride, pairStride, n int)")
+	Pragma("noescape")
+	Doc(name+" writes 16 words of two 16-bit weights for each of n inputs, a positive multiple of 16:",
+		"word j = src[j·wordStride] | src[j·wordStride + pairStride]<<16.")
+	dst, src, stride, pair, n := ptr("dst"), ptr("src"), ptr("wordStride"), ptr("pairStride"), ptr("n")
+	bases, stride3 := rowBases(src, stride, v.lanes)
+	next, wrap := GP64(), GP64()
+	MOVQ(stride, next)
+	SHLQ(Imm(uint64(log2(v.lanes))), next)
+	MOVQ(stride, wrap)
+	SHLQ(Imm(4), wrap)
+	tmp := GP64()
+	Label("loop")
+	for g := range 16 / v.lanes {
+		for b := 0; b < 16; b += v.lanes {
+			r := v.vecs(v.lanes)
+			for i := range r {
+				m := rowMem(bases, stride, stride3, i)
+				m.Disp = b * 2
+				LEAQ(m, tmp)
+				h := v.vec()
+				VPMOVZXWD(Mem{Base: tmp}, r[i])
+				VPMOVZXWD(Mem{Base: tmp, Index: pair, Scale: 1}, h)
+				if b == 0 {
+					PREFETCHT0(Mem{Base: tmp, Disp: 256})
+					PREFETCHT0(Mem{Base: tmp, Index: pair, Scale: 1, Disp: 256})
+				}
+				VPSLLD(Imm(16), h, h)
+				if v.lanes == 16 {
+					VPORD(h, r[i], r[i])
+				} else {
+					VPOR(h, r[i], r[i])
+				}
+			}
+			for i, c := range v.transpose(r) {
+				to := at(dst, (b+i)*width*2+g*v.bytes())
+				if v.lanes == 16 {
+					VMOVNTPS(c, to)
+				} else {
+					VMOVUPS(c, to)
+				}
+			}
+		}
+		for _, b := range bases {
+			ADDQ(next, b)
+		}
+	}
+	for _, b := range bases {
+		SUBQ(wrap, b)
+		ADDQ(Imm(32), b)
+	}
+	ADDQ(U32(16*width*2), dst)
+	SUBQ(Imm(16), n)
+	JNZ(LabelRef("loop"))
+	if v.lanes == 16 {
+		SFENCE()
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// pack4 transposes four rows into groups of four neighbours.
+func pack4() {
+	TEXT("pack4AVX2", NOSPLIT, "func(dst *float32, dstStride int, src *float32, srcStride int, n int)")
+	Pragma("noescape")
+	Doc("pack4AVX2 is a pack4Func; n > 0.")
+	dst, dstStride, src, stride, n := ptr("dst"), ptr("dstStride"), ptr("src"), ptr("srcStride"), ptr("n")
+	stride3, d3, up := GP64(), GP64(), GP64()
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
+	LEAQ(Mem{Base: dstStride, Index: dstStride, Scale: 2}, d3)
+	Label("loop")
+	r := avx2.vecs(4)
+	for i := range r {
+		VMOVUPS(rowMem([]reg.GPVirtual{src}, stride, stride3, i), r[i])
+	}
+	t := avx2.vecs(4)
+	VUNPCKLPS(r[1], r[0], t[0])
+	VUNPCKHPS(r[1], r[0], t[1])
+	VUNPCKLPS(r[3], r[2], t[2])
+	VUNPCKHPS(r[3], r[2], t[3])
+	u := avx2.vecs(4)
+	VUNPCKLPD(t[2], t[0], u[0])
+	VUNPCKHPD(t[2], t[0], u[1])
+	VUNPCKLPD(t[3], t[1], u[2])
+	VUNPCKHPD(t[3], t[1], u[3])
+	LEAQ(Mem{Base: dst, Index: dstStride, Scale: 4}, up)
+	for i := range u {
+		VMOVUPS(u[i].AsX(), rowMem([]reg.GPVirtual{dst}, dstStride, d3, i))
+		VEXTRACTF128(Imm(1), u[i], rowMem([]reg.GPVirtual{up}, dstStride, d3, i))
+	}
+	ADDQ(Imm(32), src)
+	LEAQ(Mem{Base: up, Index: dstStride, Scale: 4}, dst)
+	SUBQ(Imm(8), n)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
