@@ -1,0 +1,193 @@
+package attn
+
+import (
+	"math"
+
+	"samebit/internal/canon"
+)
+
+// padded is the distance of rows of o in scratch: kernels store whole vectors.
+func padded(d int) int { return (d + 15) &^ 15 }
+
+// ScratchSize returns the number of float32 that a Job with that many rows of
+// d components needs as scratch, for every method. It does not grow beyond 96
+// rows: larger jobs work in chunks.
+func ScratchSize(rows, d int) int {
+	n := min(max(rows, 1), chunkRows)
+	return n*(d+padded(d)) + tileRows*Page + maxTiles(n)*stSize + lanes
+}
+
+// maxTiles returns into how many register tiles n rows are cut. Few rows (a
+// decode step) use tiles of at most 4: those kernels also prefetch.
+func maxTiles(n int) int {
+	if n <= 8 {
+		return (n + 3) / 4
+	}
+	return (n + tileRows - 1) / tileRows
+}
+
+// tile returns the rows of tile t of n: sizes differ by at most one.
+func tile(t, tiles, n int) (r, rows int) {
+	r = t * n / tiles
+	return r, (t+1)*n/tiles - r
+}
+
+// work is a chunk's part of scratch.
+type work struct {
+	q  []float32 // [rows][d]
+	o  []float32 // [rows][padded d]
+	st []float32 // [tiles][stSize], and room for a shifted view of the last
+	s  []float32 // [tileRows][64] scores, then weights
+}
+
+func (j *Job) carve(rows int, scratch []float32) work {
+	var w work
+	cut := func(n int) []float32 {
+		p := scratch[:n:n]
+		scratch = scratch[n:]
+		return p
+	}
+	w.s = cut(tileRows * Page)
+	w.q = cut(rows * j.D)
+	w.o = cut(rows * padded(j.D))
+	w.st = cut(maxTiles(rows)*stSize + lanes)
+	return w
+}
+
+// start copies the queries of rows [r0, r0+n) and clears their state.
+func (w *work) start(j *Job, r0, n int) {
+	for r := range n {
+		copy(w.q[r*j.D:(r+1)*j.D], j.Q[j.place(r0+r, j.QStride):])
+	}
+	clear(w.o)
+	clear(w.st)
+	for t := range maxTiles(n) {
+		m := w.st[t*stSize+stM:][:lanes]
+		for i := range m {
+			m[i] = negInf
+		}
+	}
+}
+
+// state returns m and l of row r of a chunk of n rows.
+func (w *work) state(r, n int) (m, l float32) {
+	tiles := maxTiles(n)
+	t := r * tiles / n
+	for {
+		r0, rows := tile(t, tiles, n)
+		switch {
+		case r < r0:
+			t--
+		case r >= r0+rows:
+			t++
+		default:
+			st := w.st[t*stSize:]
+			return st[stM+r-r0], st[stL+r-r0]
+		}
+	}
+}
+
+// Attend writes, for each row, its attention over the slots it sees (numerics.md
+// 7) to j.Out. A row that sees nothing gets +0, a row with a NaN score gets NaN.
+// scratch holds at least ScratchSize(j.Rows, j.D) elements.
+func (k *Kernels) Attend(j *Job, scratch []float32) {
+	for r0 := 0; r0 < j.Rows; r0 += chunkRows {
+		n := min(chunkRows, j.Rows-r0)
+		w := j.carve(n, scratch)
+		w.start(j, r0, n)
+		b0, b1 := j.blocks(r0, n)
+		k.pass(j, &w, r0, n, b0, b1, true)
+		dp := padded(j.D)
+		for r := range n {
+			out := j.Out[j.place(r0+r, j.OutStride):][:j.D]
+			m, l := w.state(r, n)
+			k.finishRow(out, w.o[r*dp:], l)
+			j.logMass(r0+r, m, l)
+		}
+	}
+}
+
+// finishRow writes out = o·(1/l), or +0 where l is +0: no visible slot.
+func (k *Kernels) finishRow(out, o []float32, l float32) {
+	if l == 0 {
+		clear(out)
+		return
+	}
+	k.scaleTo(out, o, 1/l)
+}
+
+func (j *Job) logMass(r int, m, l float32) {
+	if j.LSE == nil {
+		return
+	}
+	if l == 0 {
+		j.LSE[r] = negInf
+		return
+	}
+	j.LSE[r] = m + canon.Log(l)
+	if l != l {
+		j.LSE[r] = float32(math.NaN())
+	}
+}
+
+// pass merges pages [b0, b1) into the state of rows [r0, r0+n), in ascending
+// order; without values it leaves o alone.
+func (k *Kernels) pass(j *Job, w *work, r0, n, b0, b1 int, values bool) {
+	tiles := maxTiles(n)
+	for b := b0; b < b1; b++ {
+		for t := range tiles {
+			r, rows := tile(t, tiles, n)
+			k.tile(j, w, r0, r, rows, b, w.st[t*stSize:], values, t == 0 && b+1 < b1)
+		}
+	}
+}
+
+// tile merges page b into rows [r, r+rows) of the chunk that begins at r0.
+func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values, ahead bool) {
+	lo, hi := j.sees(r0+r, b)
+	same, any := true, hi > lo
+	for i := 1; i < rows; i++ {
+		lo2, hi2 := j.sees(r0+r+i, b)
+		same = same && lo2 == lo && hi2 == hi
+		any = any || hi2 > lo2
+	}
+	if !any {
+		return
+	}
+	d, dp := j.D, padded(j.D)
+	key := j.K[b][:d*Page]
+	nextK := key
+	if ahead && len(j.K[b+1]) >= d*Page {
+		nextK = j.K[b+1]
+	}
+	k.score[rows](w.s, w.q[r*d:], key, nextK, d)
+
+	var val, nextV []float32
+	if values {
+		val = j.V[b][:d*Page]
+		nextV = val
+		if ahead && len(j.V[b+1]) >= d*Page {
+			nextV = j.V[b+1]
+		}
+	}
+	if same {
+		k.softmax(w.s, st, rows, lo, hi, j.Scale)
+		if values {
+			k.pv[rows](w.o[r*dp:], w.s, val, nextV, d, lo, hi, st[stAl:])
+		}
+		return
+	}
+	// A slot that one row of the tile sees and another does not may hold
+	// values that are not finite: each row runs over its own slots.
+	for i := range rows {
+		lo, hi := j.sees(r0+r+i, b)
+		if hi <= lo {
+			continue
+		}
+		p := w.s[i*Page:]
+		k.softmax(p, st[i:], 1, lo, hi, j.Scale)
+		if values {
+			k.pv[1](w.o[(r+i)*dp:], p, val, nextV, d, lo, hi, st[i+stAl:])
+		}
+	}
+}

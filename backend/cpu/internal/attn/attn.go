@@ -1,0 +1,126 @@
+// Package attn computes exact attention over key pages of 64 slots, for one KV
+// head at a time (docs/numerics.md 7). Every instruction set gives the same
+// bits, and a row's result depends on its query, its visible keys and values
+// and their slots only.
+//
+// A page is one key block of the contract. For one layer and one KV head its K
+// part is [D][64] float32 (component-major: the 64 slots of a component lie
+// together, so the lanes of a vector run over slots and each score keeps its
+// own chain) and its V part is [64][D]. Slots that nobody has written may hold
+// anything, NaN included.
+package attn
+
+import "math"
+
+// Page is the number of slots of a page and of the contract's key block.
+const Page = 64
+
+// dotBlock is the block length KB of the contract's DOT.
+const dotBlock = 128
+
+const (
+	tileRows  = 6  // rows of the largest register tile
+	chunkRows = 96 // rows that share one pass over the pages; their o and q stay in L2
+	lanes     = 8  // rows one softmax state has room for
+)
+
+// Job is attention of Rows query rows over the pages of one KV head. A row is
+// one (query, group head) pair; rows may see any contiguous range of slots, so
+// causal masks and sliding windows are ranges that differ by row.
+//
+// With Group = G heads of a query side by side, row r has its query at
+//
+//	Q[(r/G)·QStride + (r%G)·D :][:D]
+//
+// and its result at the same place of Out with OutStride. Group 0 means 1.
+//
+// Preconditions, not checked: Rows slots in Lo and Hi, 0 <= Lo[r], and for each
+// page B that holds a slot of some [Lo[r], Hi[r]) len(K[B]) and len(V[B]) are
+// at least 64·D. Other pages are not touched and may be nil.
+type Job struct {
+	Q         []float32
+	QStride   int
+	Out       []float32
+	OutStride int
+	Group     int // rows per query, D apart; 0 means 1
+	Rows      int
+	D         int         // components of a head, any length from 1 up
+	Lo, Hi    []int32     // row r sees slots [Lo[r], Hi[r]); Hi <= Lo: none
+	K, V      [][]float32 // by page: K[B] is [D][64], V[B] is [64][D]
+	Scale     float32     // applied to the score, not to the query
+	LSE       []float32   // if not nil receives m + log l of each row, -Inf for a row that sees nothing
+}
+
+// place returns where row r begins in an array of the given stride.
+func (j *Job) place(r, stride int) int {
+	if j.Group <= 1 {
+		return r * stride
+	}
+	return r/j.Group*stride + r%j.Group*j.D
+}
+
+// blocks returns the range of pages that rows [r0, r0+n) see.
+func (j *Job) blocks(r0, n int) (b0, b1 int) {
+	b0 = math.MaxInt
+	for r := r0; r < r0+n; r++ {
+		if j.Hi[r] > j.Lo[r] {
+			b0 = min(b0, int(j.Lo[r])/Page)
+			b1 = max(b1, (int(j.Hi[r])+Page-1)/Page)
+		}
+	}
+	return min(b0, b1), b1
+}
+
+// sees returns the part of page b that row r sees, relative to the page's first
+// slot; hi <= lo if it sees none of it.
+func (j *Job) sees(r, b int) (lo, hi int) {
+	return max(int(j.Lo[r])-b*Page, 0), min(int(j.Hi[r])-b*Page, Page)
+}
+
+// Kernels are the loops of one instruction set; see [For]. All methods are
+// single-threaded and allocate nothing; calls may run at the same time with
+// scratch and outputs of their own.
+//
+// The tile kernels come in one form per number of rows R = 1..6; index 0 is
+// unused. Rows of s lie 64 apart, rows of q are d apart, rows of o are
+// padded(d) apart. next is the page of the same kind that is needed after this
+// one, for prefetching; it may be the same page.
+type Kernels struct {
+	// score writes s[r][j] = DOT(q[r], k[:, j]) for all 64 slots.
+	score [tileRows + 1]func(s, q, k, next []float32, d int)
+
+	// pv forms o_b over slots [lo, hi) with the weights p[r][j] and merges it:
+	// o[r][c] = FMA(o_b, fac[8+r], o[r][c]·fac[r]).
+	pv [tileRows + 1]func(o, p, v, next []float32, d, lo, hi int, fac []float32)
+
+	// softmax turns the raw scores of rows <= 8 rows that all see slots
+	// [lo, hi) into weights in place (+0 outside) and merges m_b and l_b into
+	// the state st, which also receives the factors al and be.
+	softmax func(s, st []float32, rows, lo, hi int, scale float32)
+
+	// fold is the merging step of softmax for m_b and l_b that lie in st.
+	fold func(st []float32, rows int)
+
+	// merge computes o[c] = FMA(ob[c], be, o[c]·al) for c < len(o).
+	merge func(o, ob []float32, al, be float32)
+
+	// scaleTo computes out[c] = o[c]·f for c < len(out).
+	scaleTo func(out, o []float32, f float32)
+
+	// weigh turns 64 scores into exp(s - m)·inv in place.
+	weigh func(s []float32, m, inv float32)
+}
+
+// Softmax state of up to 8 rows: six vectors of 8.
+const (
+	stM  = 0 * lanes // running maximum m
+	stL  = 1 * lanes // running sum l
+	stAl = 2 * lanes // exp(m - m'), the factor of what was there
+	stBe = 3 * lanes // exp(m_b - m'), the factor of the block
+	stMB = 4 * lanes // m_b
+	stLB = 5 * lanes // l_b
+
+	stSize = 6 * lanes
+)
+
+var negInf = float32(math.Inf(-1))

@@ -1,0 +1,374 @@
+// Command attn writes the amd64 attention kernels of backend/cpu/internal/attn
+// (docs/numerics.md 7): score, pv, softmax and their helpers.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+const (
+	page     = 64
+	dotBlock = 128
+	maxRows  = 6
+	lanes    = 8 // rows of a softmax state
+
+	// Offsets in the softmax state, bytes (attn.go: stM ..).
+	stM, stL, stAl, stBe, stMB, stLB = 0, 32, 64, 96, 128, 160
+)
+
+// machine is what differs between the instruction sets.
+type machine struct {
+	name  string
+	width int // float32 per vector
+	vec   func() reg.VecVirtual
+}
+
+var (
+	avx2   = machine{"AVX2", 8, YMM}
+	avx512 = machine{"AVX512", 16, ZMM}
+)
+
+func (m machine) bytes() int { return m.width * 4 }
+
+func main() {
+	set := flag.String("set", "avx2", "instruction set: avx2 or avx512")
+	flag.Parse()
+	ConstraintExpr("!noasm")
+	m := avx2
+	switch *set {
+	case "avx2":
+	case "avx512":
+		m = avx512
+	default:
+		fmt.Fprintf(os.Stderr, "attn: -set %q: want avx2 or avx512\n", *set)
+		os.Exit(2)
+	}
+	for rows := 1; rows <= maxRows; rows++ {
+		m.score(rows)
+	}
+	for rows := 1; rows <= maxRows; rows++ {
+		m.pv(rows)
+	}
+	if m.width == 16 {
+		softmax512()
+	} else {
+		softmax256()
+		fold256()
+		merge256()
+		scaleTo256()
+		weigh256()
+	}
+	Generate()
+}
+
+// vectors returns how many vectors wide the register tile of that many rows is:
+// enough chains to hide the FMA latency, no more than the registers hold, and a
+// divisor of 64 slots.
+func (m machine) vectors(rows int) int {
+	if m.width == 16 {
+		return 4
+	}
+	return [...]int{0, 8, 4, 4, 2, 2, 2}[rows]
+}
+
+func (m machine) tileRegs(rows, n int) [][]reg.VecVirtual {
+	acc := make([][]reg.VecVirtual, rows)
+	for r := range acc {
+		for range n {
+			acc[r] = append(acc[r], m.vec())
+		}
+	}
+	return acc
+}
+
+func zero(acc [][]reg.VecVirtual) {
+	for _, row := range acc {
+		for _, a := range row {
+			clearReg(a)
+		}
+	}
+}
+
+func clearReg(a reg.VecVirtual) { VXORPS(a, a, a) }
+
+// rowsAt addresses up to six rows that lie stride bytes apart with two pointers
+// and one index.
+type rowsAt struct{ p, p3, stride reg.GPVirtual }
+
+func newRows(rows int, p, stride reg.GPVirtual) rowsAt {
+	a := rowsAt{p: p, stride: stride}
+	if rows > 3 {
+		a.p3 = GP64()
+	}
+	return a
+}
+
+func (a rowsAt) aim() {
+	if a.p3 != nil {
+		LEAQ(Mem{Base: a.p, Index: a.stride, Scale: 2}, a.p3)
+		ADDQ(a.stride, a.p3)
+	}
+}
+
+func (a rowsAt) advance(n int) {
+	ADDQ(U32(uint32(n)), a.p)
+	if a.p3 != nil {
+		ADDQ(U32(uint32(n)), a.p3)
+	}
+}
+
+func (a rowsAt) at(r, disp int) Mem {
+	base := a.p
+	if r >= 3 {
+		base, r = a.p3, r-3
+	}
+	if r == 0 {
+		return Mem{Base: base, Disp: disp}
+	}
+	return Mem{Base: base, Index: a.stride, Scale: uint8(r), Disp: disp}
+}
+
+// step adds the products of one k to the tile: acc[r][w] = x(r)·row[w] + acc.
+func (m machine) step(acc [][]reg.VecVirtual, row func(w int) Mem, x func(r int) Mem, mask func(src Mem, dst reg.VecVirtual)) {
+	load := func(w int) reg.VecVirtual {
+		v := m.vec()
+		if mask != nil {
+			mask(row(w), v)
+		} else {
+			VMOVUPS(row(w), v)
+		}
+		return v
+	}
+	n := len(acc[0])
+	if len(acc) < n { // few rows: hold their elements, stream the vectors
+		var b []reg.VecVirtual
+		for r := range acc {
+			v := m.vec()
+			VBROADCASTSS(x(r), v)
+			b = append(b, v)
+		}
+		for w := range n {
+			v := load(w)
+			for r := range acc {
+				VFMADD231PS(v, b[r], acc[r][w])
+			}
+		}
+		return
+	}
+	var v []reg.VecVirtual
+	for w := range n {
+		v = append(v, load(w))
+	}
+	for r := range acc {
+		b := m.vec()
+		VBROADCASTSS(x(r), b)
+		for w := range n {
+			VFMADD231PS(v[w], b, acc[r][w])
+		}
+	}
+}
+
+// prefetches reports whether the kernels of that many rows fetch the next page:
+// a decode step has few rows and streams its pages from memory.
+func prefetches(rows int) bool { return rows <= 4 }
+
+// score emits s[r][j] = DOT(q[r], k[:, j]) for a page: strips of slots, inside
+// them blocks of 128 components whose sums are added to s.
+func (m machine) score(rows int) {
+	TEXT(fmt.Sprintf("score%d%s", rows, m.name), NOSPLIT, "func(s, q, k, next []float32, d int)")
+	Doc(fmt.Sprintf("score%d%s writes s[r][j] = DOT(q[r], k[:, j]) for r < %d, j < 64; rows of s are 64 apart, rows of q are d apart.", rows, m.name, rows))
+	n := m.vectors(rows)
+	strip := n * m.bytes()
+
+	s := Load(Param("s").Base(), GP64()).(reg.GPVirtual)
+	q0 := Load(Param("q").Base(), GP64()).(reg.GPVirtual)
+	k0 := Load(Param("k").Base(), GP64()).(reg.GPVirtual)
+	d := Load(Param("d"), GP64()).(reg.GPVirtual)
+	var pf0, pf reg.GPVirtual
+	if prefetches(rows) {
+		pf0 = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
+		pf = GP64()
+	}
+	stride := GP64()
+	MOVQ(d, stride)
+	SHLQ(Imm(2), stride)
+	q := newRows(rows, GP64(), stride)
+	k, left, count, strips := GP64(), GP64(), GP64(), GP64()
+
+	MOVQ(U32(uint32(page*4/strip)), strips)
+	Label("strip")
+	MOVQ(k0, k)
+	if pf != nil {
+		MOVQ(pf0, pf)
+	}
+	MOVQ(q0, q.p)
+	q.aim()
+	MOVQ(d, left)
+	acc := m.tileRegs(rows, n)
+	zero(acc)
+	at := func(r, w int) Mem { return Mem{Base: s, Disp: r*page*4 + w*m.bytes()} }
+	Comment("total = +0")
+	for r := range acc {
+		for w := range acc[r] {
+			VMOVUPS(acc[r][w], at(r, w))
+		}
+	}
+	Label("block")
+	MOVQ(U32(dotBlock), count)
+	CMPQ(left, count)
+	CMOVQLT(left, count)
+	SUBQ(count, left)
+	steps := func(unroll int) {
+		for u := range unroll {
+			if pf != nil {
+				for line := 0; line < strip; line += 64 {
+					PREFETCHT0(Mem{Base: pf, Disp: u*page*4 + line})
+				}
+			}
+			m.step(acc,
+				func(w int) Mem { return Mem{Base: k, Disp: u*page*4 + w*m.bytes()} },
+				func(r int) Mem { return q.at(r, u*4) }, nil)
+		}
+		ADDQ(U32(uint32(unroll*page*4)), k)
+		if pf != nil {
+			ADDQ(U32(uint32(unroll*page*4)), pf)
+		}
+		q.advance(unroll * 4)
+	}
+	Label("by4")
+	SUBQ(U32(4), count)
+	JLT(LabelRef("rest"))
+	steps(4)
+	JMP(LabelRef("by4"))
+	Label("rest")
+	ADDQ(U32(4), count)
+	JEQ(LabelRef("flush"))
+	Label("by1")
+	steps(1)
+	DECQ(count)
+	JNE(LabelRef("by1"))
+	Label("flush")
+	Comment("total = total + acc; acc = +0")
+	for r := range acc {
+		for w := range acc[r] {
+			VADDPS(at(r, w), acc[r][w], acc[r][w])
+			VMOVUPS(acc[r][w], at(r, w))
+			clearReg(acc[r][w])
+		}
+	}
+	TESTQ(left, left)
+	JNE(LabelRef("block"))
+	ADDQ(U32(uint32(strip)), s)
+	ADDQ(U32(uint32(strip)), k0)
+	if pf != nil {
+		ADDQ(U32(uint32(strip)), pf0)
+	}
+	DECQ(strips)
+	JNE(LabelRef("strip"))
+	VZEROUPPER()
+	RET()
+}
+
+// pv emits o_b[r][c] = +0 + chain over slots lo..hi-1 of FMA(p[r][j], v[j][c], a)
+// and o[r][c] = FMA(o_b, be[r], o[r][c]·al[r]).
+func (m machine) pv(rows int) {
+	TEXT(fmt.Sprintf("pv%d%s", rows, m.name), NOSPLIT, "func(o, p, v, next []float32, d, lo, hi int, fac []float32)")
+	Doc(fmt.Sprintf("pv%d%s merges the weighted values of slots lo..hi-1 into o for r < %d; p is [r][64], v is [64][d], rows of o are d rounded up to 16 apart, fac holds al and be.", rows, m.name, rows))
+	o0 := Load(Param("o").Base(), GP64()).(reg.GPVirtual)
+	p0 := Load(Param("p").Base(), GP64()).(reg.GPVirtual)
+	v0 := Load(Param("v").Base(), GP64()).(reg.GPVirtual)
+	left := Load(Param("d"), GP64()).(reg.GPVirtual)
+	var pf0, pf reg.GPVirtual
+	if prefetches(rows) {
+		pf0 = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
+		pf = GP64()
+	}
+	slots := Load(Param("hi"), GP64()).(reg.GPVirtual)
+	fac := Load(Param("fac").Base(), GP64()).(reg.GPVirtual)
+
+	vstride, ostride := GP64(), GP64()
+	LEAQ(Mem{Base: left, Disp: 15}, ostride)
+	ANDQ(I8(-16), ostride)
+	SHLQ(Imm(2), ostride)
+	o := newRows(rows, o0, ostride)
+	o.aim()
+	MOVQ(left, vstride)
+	SHLQ(Imm(2), vstride)
+	Comment("skip lo slots")
+	v, p, count := GP64(), GP64(), GP64()
+	MOVQ(NewParamAddr("lo", 104), count) // lo
+	SUBQ(count, slots)
+	LEAQ(Mem{Base: p0, Index: count, Scale: 4}, p0)
+	IMULQ(vstride, count)
+	ADDQ(count, v0)
+	if pf0 != nil {
+		ADDQ(count, pf0)
+	}
+
+	emit := func(n int, label string, mask func(src Mem, dst reg.VecVirtual)) {
+		acc := m.tileRegs(rows, n)
+		zero(acc)
+		MOVQ(v0, v)
+		MOVQ(p0, p)
+		MOVQ(slots, count)
+		if pf != nil {
+			MOVQ(pf0, pf)
+		}
+		Label(label + "slot")
+		if pf != nil {
+			for line := 0; line < n*m.bytes(); line += 64 {
+				PREFETCHT0(Mem{Base: pf, Disp: line})
+			}
+			ADDQ(vstride, pf)
+		}
+		m.step(acc,
+			func(w int) Mem { return Mem{Base: v, Disp: w * m.bytes()} },
+			func(r int) Mem { return Mem{Base: p, Disp: r * page * 4} }, mask)
+		ADDQ(vstride, v)
+		ADDQ(U32(4), p)
+		DECQ(count)
+		JNE(LabelRef(label + "slot"))
+		Comment("o = (acc + 0)·be + o·al")
+		none, al, be := m.vec(), m.vec(), m.vec()
+		clearReg(none)
+		for r := range acc {
+			VBROADCASTSS(Mem{Base: fac, Disp: r * 4}, al)
+			VBROADCASTSS(Mem{Base: fac, Disp: (lanes + r) * 4}, be)
+			for w := range acc[r] {
+				VADDPS(none, acc[r][w], acc[r][w])
+				was := m.vec()
+				VMULPS(o.at(r, w*m.bytes()), al, was)
+				VFMADD231PS(acc[r][w], be, was)
+				VMOVUPS(was, o.at(r, w*m.bytes()))
+			}
+		}
+		o.advance(n * m.bytes())
+		ADDQ(U32(uint32(n*m.bytes())), v0)
+		if pf0 != nil {
+			ADDQ(U32(uint32(n*m.bytes())), pf0)
+		}
+	}
+	n := m.vectors(rows)
+	Label("wide")
+	SUBQ(U32(uint32(n*m.width)), left)
+	JLT(LabelRef("tail"))
+	emit(n, "wide", nil)
+	JMP(LabelRef("wide"))
+	Label("tail")
+	ADDQ(U32(uint32(n*m.width)), left)
+	JEQ(LabelRef("done"))
+	Label("narrow")
+	mask := m.tailMask(left)
+	emit(1, "narrow", mask)
+	SUBQ(U32(uint32(m.width)), left)
+	JGT(LabelRef("narrow"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+var pool = map[string]Mem{}
+
+// once returns the data section of that name, filled at the first call.
+func once(name string, fill func()) Mem {
+	if m, ok := pool[name]; ok {
+		return m
+	}
+	m := GLOBL(name, 8|16)
+	fill()
+	pool[name] = m
+	return m
+}
+
+// dup is a constant as eight equal float32.
+func dup(name string, bits uint32) Mem {
+	return once(name, func() {
+		for i := range 8 {
+			DATA(4*i, U32(bits))
+		}
+	})
+}
+
+func dupf(name string, f float32) Mem { return dup(name, math.Float32bits(f)) }
+
+// Coefficients of exp (docs/numerics.md 4.1).
+var expConst = []struct {
+	name string
+	f    float32
+}{
+	{"lo", -104}, {"l2e", 0x1.715476p+0}, {"magic", 0x1.8p+23},
+	{"nln2hi", -0x1.62e43p-1}, {"nln2lo", 0x1.05c61p-29},
+	{"c6", 0x1.6b69f2p-10}, {"c5", 0x1.122f2ep-7}, {"c4", 0x1.55568cp-5},
+	{"c3", 0x1.5554a4p-3}, {"c2", 0x1p-1}, {"one", 1},
+}
+
+// constants256 returns how exp256 reads each of its constants.
+func constants256() map[string]Op {
+	c := map[string]Op{}
+	for _, e := range expConst {
+		c[e.name] = dupf("attn_"+e.name, e.f)
+	}
+	return c
+}
+
+// exp256 replaces x <= 89 by exp(x).
+func exp256(x reg.VecVirtual, c map[string]Op) {
+	t, n, r, q := YMM(), YMM(), YMM(), YMM()
+	VMOVUPS(c["lo"], t)
+	VMAXPS(x, t, x) // x = max(-104, x); a NaN stays
+	VMOVAPS(x, t)
+	VMOVUPS(c["magic"], n)
+	VFMADD132PS(c["l2e"], n, t) // t = x·L2E + MAGIC
+	VSUBPS(n, t, n)             // n = t - MAGIC
+	VMOVAPS(n, r)
+	VFMADD132PS(c["nln2hi"], x, r) // r = n·-LN2HI + x
+	VFMADD231PS(c["nln2lo"], n, r) // r = n·-LN2LO + r
+	VMOVUPS(c["c6"], q)
+	for _, k := range []string{"c5", "c4", "c3", "c2", "one", "one"} {
+		VFMADD213PS(c[k], r, q) // q = q·r + k
+	}
+	// t's low bits hold ni; n1 = ni >> 1, n2 = ni - n1, as exponents.
+	VPSUBD(dup("attn_magicbits", 0x4b400000), t, t)
+	VPSRAD(Imm(1), t, n)
+	VPSUBD(n, t, t)
+	bias := dup("attn_bias", 127)
+	VPADDD(bias, n, n)
+	VPADDD(bias, t, t)
+	VPSLLD(Imm(23), n, n)
+	VPSLLD(Imm(23), t, t)
+	VMULPS(n, q, q)
+	VMULPS(t, q, x)
+}
+
+// constants512 loads the constants of exp into registers.
+func constants512() map[string]Op {
+	c := map[string]Op{}
+	for _, e := range expConst {
+		z := ZMM()
+		VBROADCASTSS(dupf("attn_"+e.name, e.f), z)
+		c[e.name] = z
+	}
+	return c
+}
+
+// exp512 replaces x <= 89 by exp(x); one VSCALEF is the two products of the contract.
+func exp512(x reg.VecVirtual, c map[string]Op) {
+	t, q := ZMM(), ZMM()
+	VMAXPS(x, c["lo"], x) // x = max(-104, x); a NaN stays
+	VMOVAPS(x, t)
+	VFMADD132PS(c["l2e"], c["magic"], t) // t = x·L2E + MAGIC
+	VSUBPS(c["magic"], t, t)             // n = t - MAGIC
+	VFMADD231PS(c["nln2hi"], t, x)       // r = n·-LN2HI + x
+	VFMADD231PS(c["nln2lo"], t, x)       // r = n·-LN2LO + r
+	VMOVAPS(c["c6"], q)
+	for _, k := range []string{"c5", "c4", "c3", "c2", "one", "one"} {
+		VFMADD213PS(c[k], x, q) // q = q·r + k
+	}
+	VSCALEFPS(t, q, x)
+}
+
+// slide is 8 set words and then 8 clear ones: 8 words from 4·(8-n) on select
+// the first n lanes.
+func slide() Mem {
+	return once("attn_slide", func() {
+		for i := range 16 {
+			v := uint32(0)
+			if i < 8 {
+				v = math.MaxUint32
+			}
+			DATA(4*i, U32(v))
+		}
+	})
+}
+
+// firstLanes returns a vector that selects min(n, 8) lanes.
+func firstLanes(n reg.GPVirtual) reg.VecVirtual {
+	k, base := GP64(), GP64()
+	MOVQ(U32(8), k)
+	CMPQ(n, k)
+	CMOVQLT(n, k)
+	NEGQ(k)
+	LEAQ(slide(), base)
+	mask := YMM()
+	VMOVUPS(Mem{Base: base, Index: k, Scale: 4, Disp: 32}, mask)
+	return mask
+}
+
+// tailMask returns a load of the first min(n, width) floats, zero elsewhere.
+func (m machine) tailMask(n reg.GPVirtual) func(src Mem, dst reg.VecVirtual) {
+	if m.width == 8 {
+		mask := firstLanes(n)
+		return func(src Mem, dst reg.VecVirtual) { VMASKMOVPS(src, mask, dst) }
+	}
+	lim, bits := GP32(), GP32()
+	MOVL(U32(16), lim)
+	CMPL(n.As32(), lim)
+	CMOVLLT(n.As32(), lim)
+	MOVL(I32(-1), bits)
+	BZHIL(lim, bits, bits)
+	k := K()
+	KMOVW(bits, k)
+	return func(src Mem, dst reg.VecVirtual) { VMOVUPS_Z(src, k, dst) }
+}
+
+// fold joins the lanes of x by op in the tree 8, 4, 2, 1 of a 16- or 8-lane
+// vector and returns an XMM whose lane 0 is the result.
+func fold(x reg.VecVirtual, op func(a, b, c Op)) reg.VecVirtual {
+	lo, hi := XMM(), XMM()
+	if x.Size() == 64 {
+		y := YMM()
+		VEXTRACTF64X4(Imm(1), x, y)
+		op(y, x.AsY(), y)
+		x = y
+		VEXTRACTF32X4(Imm(1), x, hi) // the VEX form does not reach registers 16 up
+	} else {
+		VEXTRACTF128(Imm(1), x, hi)
+	}
+	op(hi, x.AsX(), lo)
+	VPERMILPS(Imm(0b1110), lo, hi)
+	op(hi, lo, lo)
+	VMOVSHDUP(lo, hi)
+	op(hi, lo, lo)
+	return lo
+}
+
+func add(a, b, c Op)  { VADDPS(a, b, c) }
+func vmax(a, b, c Op) { VMAXPS(a, b, c) }
