@@ -4,10 +4,6 @@ package gemm
 
 import "samebit/backend/cpu/internal/isa"
 
-//go:generate env GOWORK=off go -C ../../../../internal/gen run ./gemm -pkg gemm -out ../../backend/cpu/internal/gemm/tile_amd64.s -stubs ../../backend/cpu/internal/gemm/tile_amd64.go tile
-//go:generate env GOWORK=off go -C ../../../../internal/gen run ./gemm -pkg gemm -out ../../backend/cpu/internal/gemm/gemv_amd64.s -stubs ../../backend/cpu/internal/gemm/gemv_amd64.go gemv
-//go:generate env GOWORK=off go -C ../../../../internal/gen run ./gemm -pkg gemm -out ../../backend/cpu/internal/gemm/pack_amd64.s -stubs ../../backend/cpu/internal/gemm/pack_amd64.go pack
-
 func native(s isa.Set) (*Kernels, bool) {
 	switch s {
 	case isa.AVX2:
