@@ -1,3 +1,162 @@
 package main
 
-func blas1() {}
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// blas1 generates the vector kernels of package blas1.
+func blas1() {
+	for c := 1; c <= 8; c++ {
+		chains(c)
+	}
+	for _, v := range isas {
+		axpy(v)
+		scal(v)
+		sumSq(v)
+	}
+}
+
+// chains generates c scalar chains over blocks of kb elements: a block is one
+// chain by contract, so only several blocks together keep the FMA units busy.
+func chains(c int) {
+	name := fmt.Sprintf("chains%dFMA", c)
+	TEXT(name, NOSPLIT, "func(acc, x, y *float32, n int)")
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s sets acc[b] to the chain over x[128·b+i]·y[128·b+i], i < n, for b < %d; n > 0.", name, c))
+	acc, x, y, n := ptr("acc"), ptr("x"), ptr("y"), ptr("n")
+	sum := make([]reg.VecVirtual, c)
+	for i := range sum {
+		sum[i] = XMM()
+		VXORPS(sum[i], sum[i], sum[i])
+	}
+	step := func(u int) {
+		for b, s := range sum {
+			t := XMM()
+			VMOVSS(at(x, b*kb*4+u*4), t)
+			VFMADD231SS(at(y, b*kb*4+u*4), t, s)
+		}
+	}
+	SUBQ(Imm(4), n)
+	JLT(LabelRef("tail"))
+	Label("four")
+	for u := range 4 {
+		step(u)
+	}
+	ADDQ(Imm(16), x)
+	ADDQ(Imm(16), y)
+	SUBQ(Imm(4), n)
+	JGE(LabelRef("four"))
+	Label("tail")
+	ADDQ(Imm(4), n)
+	JZ(LabelRef("done"))
+	Label("one")
+	step(0)
+	ADDQ(Imm(4), x)
+	ADDQ(Imm(4), y)
+	DECQ(n)
+	JNZ(LabelRef("one"))
+	Label("done")
+	for i, s := range sum {
+		VMOVSS(s, at(acc, i*4))
+	}
+	RET()
+}
+
+// elementwise generates a loop over four vectors, then one, then single elements.
+func elementwise(v isa, n reg.GPVirtual, vector func(off int), single func(), advance func(bytes int)) {
+	for _, l := range []struct {
+		name  string
+		count int
+	}{{"four", 4 * v.lanes}, {"vector", v.lanes}} {
+		SUBQ(Imm(uint64(l.count)), n)
+		JLT(LabelRef(l.name + "done"))
+		Label(l.name)
+		for o := 0; o < l.count; o += v.lanes {
+			vector(o * 4)
+		}
+		advance(l.count * 4)
+		SUBQ(Imm(uint64(l.count)), n)
+		JGE(LabelRef(l.name))
+		Label(l.name + "done")
+		ADDQ(Imm(uint64(l.count)), n)
+	}
+	JZ(LabelRef("done"))
+	Label("one")
+	single()
+	advance(4)
+	DECQ(n)
+	JNZ(LabelRef("one"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
+func axpy(v isa) {
+	TEXT("axpy"+v.name, NOSPLIT, "func(a float32, x, y *float32, n int)")
+	Pragma("noescape")
+	Doc("axpy" + v.name + " sets y[i] = FMA(a, x[i], y[i]), i < n.")
+	x, y, n := ptr("x"), ptr("y"), ptr("n")
+	a, t := v.vec(), v.vec()
+	VBROADCASTSS(NewParamAddr("a", 0), a)
+	elementwise(v, n, func(o int) {
+		VMOVUPS(at(y, o), t)
+		VFMADD231PS(at(x, o), a, t)
+		VMOVUPS(t, at(y, o))
+	}, func() {
+		s := XMM()
+		VMOVSS(at(y, 0), s)
+		VFMADD231SS(at(x, 0), a.AsX(), s)
+		VMOVSS(s, at(y, 0))
+	}, func(b int) {
+		ADDQ(U32(uint32(b)), x)
+		ADDQ(U32(uint32(b)), y)
+	})
+}
+
+func scal(v isa) {
+	TEXT("scal"+v.name, NOSPLIT, "func(a float32, x *float32, n int)")
+	Pragma("noescape")
+	Doc("scal" + v.name + " sets x[i] = a·x[i], i < n.")
+	x, n := ptr("x"), ptr("n")
+	a, t := v.vec(), v.vec()
+	VBROADCASTSS(NewParamAddr("a", 0), a)
+	elementwise(v, n, func(o int) {
+		VMULPS(at(x, o), a, t)
+		VMOVUPS(t, at(x, o))
+	}, func() {
+		s := XMM()
+		VMULSS(at(x, 0), a.AsX(), s)
+		VMOVSS(s, at(x, 0))
+	}, func(b int) {
+		ADDQ(U32(uint32(b)), x)
+	})
+}
+
+func sumSq(v isa) {
+	TEXT("sumSq"+v.name, NOSPLIT, "func(lanes, x *float32, n int)")
+	Pragma("noescape")
+	Doc("sumSq" + v.name + " sets lanes[j] = FMA(x[i], x[i], lanes[j]) for ascending i < n, j = i mod 32; n is a positive multiple of 32.")
+	lanes, x, n := ptr("lanes"), ptr("x"), ptr("n")
+	acc := v.vecs(32 / v.lanes)
+	for i, r := range acc {
+		VMOVUPS(at(lanes, i*v.bytes()), r)
+	}
+	t := v.vec()
+	Label("loop")
+	for i, r := range acc {
+		VMOVUPS(at(x, i*v.bytes()), t)
+		VFMADD231PS(t, t, r)
+	}
+	ADDQ(U32(128), x)
+	SUBQ(Imm(32), n)
+	JNZ(LabelRef("loop"))
+	for i, r := range acc {
+		VMOVUPS(r, at(lanes, i*v.bytes()))
+	}
+	VZEROUPPER()
+	RET()
+}
