@@ -1,6 +1,6 @@
-// Command quant writes the amd64 kernels of backend/cpu/internal/quant.
+// Command quant writes the assembly kernels of backend/cpu/internal/quant.
 //
-// One description serves both instruction sets: a walk over the inputs that
+// On amd64 one description serves both instruction sets: a walk over the inputs that
 // forms the weights of nv vectors of rows, with either a store (expand) or a
 // fused multiply-add into the rows' chains (gemv) at its end.
 package main
@@ -8,14 +8,21 @@ package main
 import (
 	"flag"
 	"fmt"
+	"log"
 
 	. "github.com/mmcloughlin/avo/build"
 )
 
-var isaFlag = flag.String("isa", "avx2", "avx2 or avx512")
+var isaFlag = flag.String("isa", "avx2", "avx2, avx512 or neon")
 
 func main() {
 	flag.Parse()
+	if *isaFlag == "neon" {
+		if err := generateNEON(flag.Lookup("out").Value.String(), flag.Lookup("stubs").Value.String()); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	wide := *isaFlag == "avx512"
 	ConstraintExpr("amd64,!noasm")
 	for _, f := range formats {

@@ -1,4 +1,4 @@
-//go:build noasm || !amd64
+//go:build noasm || (!amd64 && !arm64)
 
 package quant
 
@@ -7,5 +7,5 @@ import (
 	"samebit/internal/blockq"
 )
 
-// native finds no assembly here: NEON uses the portable kernels.
+// native finds no assembly in this build.
 func native(isa.Set, blockq.Type) (kernels, bool) { return kernels{}, false }

@@ -6,6 +6,7 @@ package quant
 
 //go:generate sh -c "cd ../../../../internal/gen && go run ./quant -isa avx2 -pkg quant -out ../../backend/cpu/internal/quant/quant_avx2_amd64.s -stubs ../../backend/cpu/internal/quant/quant_avx2_amd64.go"
 //go:generate sh -c "cd ../../../../internal/gen && go run ./quant -isa avx512 -pkg quant -out ../../backend/cpu/internal/quant/quant_avx512_amd64.s -stubs ../../backend/cpu/internal/quant/quant_avx512_amd64.go"
+//go:generate sh -c "cd ../../../../internal/gen && go run ./quant -isa neon -out ../../backend/cpu/internal/quant/quant_neon_arm64.s -stubs ../../backend/cpu/internal/quant/quant_neon_arm64.go"
 
 import (
 	"samebit/backend/cpu/internal/isa"
