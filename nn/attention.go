@@ -27,9 +27,9 @@ func (a *Attention) Mix(c *Ctx, dst, x tensor.Tensor) {
 		qw *= 2
 	}
 	q, k, v := c.Tmp(rows, qw), c.Tmp(rows, a.KV*a.Dim), c.Tmp(rows, a.KV*a.Dim)
-	linear(s, q, x, a.Q, a.BQ)
-	linear(s, k, x, a.K, a.BK)
-	linear(s, v, x, a.V, a.BV)
+	c.linear(q, x, a.Q, a.BQ)
+	c.linear(k, x, a.K, a.BK)
+	c.linear(v, x, a.V, a.BV)
 
 	query := q.Heads(a.Heads, qw/a.Heads)
 	gate := query.Cols(qw/a.Heads-a.Dim, qw/a.Heads)
@@ -49,13 +49,19 @@ func (a *Attention) Mix(c *Ctx, dst, x tensor.Tensor) {
 		s.SigmoidMul(g.Heads(a.Heads, a.Dim), out.Heads(a.Heads, a.Dim), gate)
 		out = g
 	}
-	linear(s, dst, out, a.O, a.BO)
+	c.linear(dst, out, a.O, a.BO)
 }
 
 // linear is a product with an optional bias.
-func linear(s backend.Stream, dst, x tensor.Tensor, w backend.Weight, b tensor.Tensor) {
-	s.Linear(dst, x, w)
-	if b.Valid() {
-		s.AddBias(dst, dst, b)
+func (c *Ctx) linear(dst, x tensor.Tensor, w backend.Weight, b tensor.Tensor) {
+	if !b.Valid() {
+		c.Stream.Linear(dst, x, w)
+		return
 	}
+	y := dst
+	if c.Keep {
+		y = c.Tmp(dst.Dim(0), dst.Dim(1))
+	}
+	c.Stream.Linear(y, x, w)
+	c.Stream.AddBias(dst, y, b)
 }

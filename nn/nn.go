@@ -52,6 +52,15 @@ type Decoder struct {
 	Blocks   []Block
 	Norm     tensor.Tensor // [H]
 	NewState func(*state.Pool) (state.State, error)
+	Closers  []func() // free what the decoder owns; run by Close
+}
+
+// Close frees the weights. No pass may be running or follow.
+func (d *Decoder) Close() {
+	for _, f := range d.Closers {
+		f()
+	}
+	d.Closers = nil
 }
 
 // Want says which rows of a sequence leave a pass with logits.
@@ -88,6 +97,10 @@ type Ctx struct {
 	// and after each block (index 1 and up).
 	Trace func(c *Ctx, index int, x tensor.Tensor)
 
+	// Keep makes every op write to memory of its own and holds it until Close, as a
+	// tape needs it.
+	Keep bool
+
 	arena arena
 	segs  []backend.Seg
 	ids   []int32
@@ -107,8 +120,22 @@ func (c *Ctx) Close() { c.arena.close() }
 func (c *Ctx) Tmp(rows, cols int) tensor.Tensor { return c.arena.get(tensor.F32, rows, cols) }
 
 // Mark remembers the scratch in use; Release gives back what was taken since.
-func (c *Ctx) Mark() Mark     { return c.arena.mark() }
-func (c *Ctx) Release(m Mark) { c.arena.release(m) }
+func (c *Ctx) Mark() Mark { return c.arena.mark() }
+
+func (c *Ctx) Release(m Mark) {
+	if !c.Keep {
+		c.arena.release(m)
+	}
+}
+
+// over is where an op may write that is done with t: t itself, or new memory.
+func (c *Ctx) over(t tensor.Tensor) tensor.Tensor {
+	if c.Keep {
+		return c.Tmp(t.Dim(0), t.Dim(1))
+	}
+	return t
+}
+
 func (c *Ctx) indices(v []int32) tensor.Tensor {
 	t := c.arena.get(tensor.I32, len(v))
 	c.Stream.Write(t, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v)))
@@ -201,7 +228,7 @@ func floatBytes(v []float32) []byte {
 func (d *Decoder) run(ctx context.Context, c *Ctx, x tensor.Tensor, from, to int) (tensor.Tensor, error) {
 	rows := x.Dim(0)
 	s := c.Stream
-	next := c.Tmp(rows, d.Hidden)
+	mid := c.Tmp(rows, d.Hidden)
 	for l := from; l < to; l++ {
 		if err := ctx.Err(); err != nil {
 			return x, err
@@ -211,10 +238,13 @@ func (d *Decoder) run(ctx context.Context, c *Ctx, x tensor.Tensor, from, to int
 		h, y := c.Tmp(rows, d.Hidden), c.Tmp(rows, d.Hidden)
 		s.RMSNorm(h, x, b.Norm1, d.Eps)
 		b.Mix.Mix(c, y, h)
-		s.Add(next, x, y)
-		s.RMSNorm(h, next, b.Norm2, d.Eps)
+		mid = c.over(mid)
+		s.Add(mid, x, y)
+		h, y = c.over(h), c.over(y)
+		s.RMSNorm(h, mid, b.Norm2, d.Eps)
 		b.FFN.Apply(c, y, h)
-		s.Add(x, next, y)
+		x = c.over(x)
+		s.Add(x, mid, y)
 		c.Release(m)
 		if c.Trace != nil {
 			c.Trace(c, l+1, x)

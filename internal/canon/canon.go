@@ -8,6 +8,10 @@ package canon
 
 import "math"
 
+// Version numbers the numerics contract. It is part of every model's identity, so
+// that states of one contract are never read under another.
+const Version = 1
+
 // FMA32 returns a·b + c rounded once to float32 (numerics.md 1).
 //
 // Going through math.FMA and converting rounds twice and is wrong near ties:
