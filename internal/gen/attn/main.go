@@ -174,9 +174,35 @@ func (m machine) step(acc [][]reg.VecVirtual, row func(w int) Mem, x func(r int)
 	}
 }
 
-// prefetches reports whether the kernels of that many rows fetch the next page:
-// a decode step has few rows and streams its pages from memory.
-func prefetches(rows int) bool { return rows <= 4 }
+// Prefetching. A decode step has few rows and streams its pages from memory, so
+// those kernels fetch ahead, into L2: fetching into L1 is limited by its few
+// miss buffers.
+type ahead int
+
+const (
+	none ahead = iota
+	near       // the kernel reads in the order of addresses: 1 KiB ahead, and the head of the next page, in support of the hardware's streams
+	far        // it reads in strips: all of the next page, in the order of addresses
+)
+
+const nearBytes = 1024
+
+func (m machine) ahead(rows int) ahead {
+	switch {
+	case rows > 4:
+		return none
+	case m.width == 16 || rows == 1:
+		return near
+	}
+	return far
+}
+
+// head prefetches the beginning of the next page for near.
+func head(next reg.GPVirtual) {
+	for line := 0; line < nearBytes; line += 64 {
+		PREFETCHT1(Mem{Base: next, Disp: line})
+	}
+}
 
 // score emits s[r][j] = DOT(q[r], k[:, j]) for a page: strips of slots, inside
 // them blocks of 128 components whose sums are added to s.
@@ -190,10 +216,13 @@ func (m machine) score(rows int) {
 	q0 := Load(Param("q").Base(), GP64()).(reg.GPVirtual)
 	k0 := Load(Param("k").Base(), GP64()).(reg.GPVirtual)
 	d := Load(Param("d"), GP64()).(reg.GPVirtual)
-	var pf0, pf reg.GPVirtual
-	if prefetches(rows) {
-		pf0 = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
-		pf = GP64()
+	mode := m.ahead(rows)
+	var pf reg.GPVirtual
+	if mode != none {
+		pf = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
+	}
+	if mode == near {
+		head(pf)
 	}
 	stride := GP64()
 	MOVQ(d, stride)
@@ -204,9 +233,6 @@ func (m machine) score(rows int) {
 	MOVQ(U32(uint32(page*4/strip)), strips)
 	Label("strip")
 	MOVQ(k0, k)
-	if pf != nil {
-		MOVQ(pf0, pf)
-	}
 	MOVQ(q0, q.p)
 	q.aim()
 	MOVQ(d, left)
@@ -226,9 +252,12 @@ func (m machine) score(rows int) {
 	SUBQ(count, left)
 	steps := func(unroll int) {
 		for u := range unroll {
-			if pf != nil {
-				for line := 0; line < strip; line += 64 {
-					PREFETCHT0(Mem{Base: pf, Disp: u*page*4 + line})
+			for line := 0; line < strip; line += 64 {
+				switch mode {
+				case near:
+					PREFETCHT1(Mem{Base: k, Disp: nearBytes + u*page*4 + line})
+				case far:
+					PREFETCHT1(Mem{Base: pf, Disp: u*strip + line})
 				}
 			}
 			m.step(acc,
@@ -236,8 +265,8 @@ func (m machine) score(rows int) {
 				func(r int) Mem { return q.at(r, u*4) }, nil)
 		}
 		ADDQ(U32(uint32(unroll*page*4)), k)
-		if pf != nil {
-			ADDQ(U32(uint32(unroll*page*4)), pf)
+		if mode == far {
+			ADDQ(U32(uint32(unroll*strip)), pf)
 		}
 		q.advance(unroll * 4)
 	}
@@ -266,9 +295,6 @@ func (m machine) score(rows int) {
 	JNE(LabelRef("block"))
 	ADDQ(U32(uint32(strip)), s)
 	ADDQ(U32(uint32(strip)), k0)
-	if pf != nil {
-		ADDQ(U32(uint32(strip)), pf0)
-	}
 	DECQ(strips)
 	JNE(LabelRef("strip"))
 	VZEROUPPER()
@@ -284,10 +310,13 @@ func (m machine) pv(rows int) {
 	p0 := Load(Param("p").Base(), GP64()).(reg.GPVirtual)
 	v0 := Load(Param("v").Base(), GP64()).(reg.GPVirtual)
 	left := Load(Param("d"), GP64()).(reg.GPVirtual)
-	var pf0, pf reg.GPVirtual
-	if prefetches(rows) {
-		pf0 = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
-		pf = GP64()
+	mode := m.ahead(rows)
+	var pf reg.GPVirtual
+	if mode != none {
+		pf = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
+	}
+	if mode == near {
+		head(pf)
 	}
 	slots := Load(Param("hi"), GP64()).(reg.GPVirtual)
 	fac := Load(Param("fac").Base(), GP64()).(reg.GPVirtual)
@@ -307,9 +336,6 @@ func (m machine) pv(rows int) {
 	LEAQ(Mem{Base: p0, Index: count, Scale: 4}, p0)
 	IMULQ(vstride, count)
 	ADDQ(count, v0)
-	if pf0 != nil {
-		ADDQ(count, pf0)
-	}
 
 	emit := func(n int, label string, mask func(src Mem, dst reg.VecVirtual)) {
 		acc := m.tileRegs(rows, n)
@@ -317,15 +343,17 @@ func (m machine) pv(rows int) {
 		MOVQ(v0, v)
 		MOVQ(p0, p)
 		MOVQ(slots, count)
-		if pf != nil {
-			MOVQ(pf0, pf)
-		}
 		Label(label + "slot")
-		if pf != nil {
-			for line := 0; line < n*m.bytes(); line += 64 {
-				PREFETCHT0(Mem{Base: pf, Disp: line})
+		for line := 0; line < n*m.bytes(); line += 64 {
+			switch mode {
+			case near:
+				PREFETCHT1(Mem{Base: v, Disp: nearBytes + line})
+			case far:
+				PREFETCHT1(Mem{Base: pf, Disp: line})
 			}
-			ADDQ(vstride, pf)
+		}
+		if mode == far {
+			ADDQ(U32(uint32(n*m.bytes())), pf)
 		}
 		m.step(acc,
 			func(w int) Mem { return Mem{Base: v, Disp: w * m.bytes()} },
@@ -335,13 +363,13 @@ func (m machine) pv(rows int) {
 		DECQ(count)
 		JNE(LabelRef(label + "slot"))
 		Comment("o = (acc + 0)·be + o·al")
-		none, al, be := m.vec(), m.vec(), m.vec()
-		clearReg(none)
+		plus0, al, be := m.vec(), m.vec(), m.vec()
+		clearReg(plus0)
 		for r := range acc {
 			VBROADCASTSS(Mem{Base: fac, Disp: r * 4}, al)
 			VBROADCASTSS(Mem{Base: fac, Disp: (lanes + r) * 4}, be)
 			for w := range acc[r] {
-				VADDPS(none, acc[r][w], acc[r][w])
+				VADDPS(plus0, acc[r][w], acc[r][w])
 				was := m.vec()
 				VMULPS(o.at(r, w*m.bytes()), al, was)
 				VFMADD231PS(acc[r][w], be, was)
@@ -350,19 +378,22 @@ func (m machine) pv(rows int) {
 		}
 		o.advance(n * m.bytes())
 		ADDQ(U32(uint32(n*m.bytes())), v0)
-		if pf0 != nil {
-			ADDQ(U32(uint32(n*m.bytes())), pf0)
-		}
 	}
-	n := m.vectors(rows)
-	Label("wide")
-	SUBQ(U32(uint32(n*m.width)), left)
-	JLT(LabelRef("tail"))
-	emit(n, "wide", nil)
-	JMP(LabelRef("wide"))
-	Label("tail")
-	ADDQ(U32(uint32(n*m.width)), left)
-	JEQ(LabelRef("done"))
+	widths := []int{m.vectors(rows)}
+	if m.width == 16 && rows <= 3 {
+		widths = []int{8, 4} // whole rows of 128 components: one stream
+	}
+	for _, n := range widths {
+		wide := fmt.Sprintf("wide%d", n)
+		Label(wide)
+		SUBQ(U32(uint32(n*m.width)), left)
+		JLT(LabelRef(wide + "end"))
+		emit(n, wide, nil)
+		JMP(LabelRef(wide))
+		Label(wide + "end")
+		ADDQ(U32(uint32(n*m.width)), left)
+		JEQ(LabelRef("done"))
+	}
 	Label("narrow")
 	mask := m.tailMask(left)
 	emit(1, "narrow", mask)

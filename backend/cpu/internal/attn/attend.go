@@ -156,24 +156,26 @@ func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values
 	}
 	d, dp := j.D, padded(j.D)
 	key := j.K[b][:d*Page]
-	nextK := key
+	var val []float32
+	next, then := key, key // what is read after the scores, and after the values
 	if ahead && len(j.K[b+1]) >= d*Page {
-		nextK = j.K[b+1]
+		next, then = j.K[b+1], j.K[b+1]
 	}
-	k.score[rows](w.s, w.q[r*d:], key, nextK, d)
-
-	var val, nextV []float32
 	if values {
 		val = j.V[b][:d*Page]
-		nextV = val
-		if ahead && len(j.V[b+1]) >= d*Page {
-			nextV = j.V[b+1]
-		}
+		next = val
 	}
+	k.score[rows](w.s, w.q[r*d:], key, next, d)
 	if same {
 		k.softmax(w.s, st, rows, lo, hi, j.Scale)
 		if values {
-			k.pv[rows](w.o[r*dp:], w.s, val, nextV, d, lo, hi, st[stAl:])
+			step := rows
+			if k.pairs && rows == 4 && d > Page {
+				step = 2
+			}
+			for i := 0; i < rows; i += step {
+				k.pv[step](w.o[(r+i)*dp:], w.s[i*Page:], val, then, d, lo, hi, st[i+stAl:])
+			}
 		}
 		return
 	}
@@ -187,7 +189,7 @@ func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values
 		p := w.s[i*Page:]
 		k.softmax(p, st[i:], 1, lo, hi, j.Scale)
 		if values {
-			k.pv[1](w.o[(r+i)*dp:], p, val, nextV, d, lo, hi, st[i+stAl:])
+			k.pv[1](w.o[(r+i)*dp:], p, val, then, d, lo, hi, st[i+stAl:])
 		}
 	}
 }

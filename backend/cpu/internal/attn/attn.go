@@ -83,8 +83,8 @@ func (j *Job) sees(r, b int) (lo, hi int) {
 //
 // The tile kernels come in one form per number of rows R = 1..6; index 0 is
 // unused. Rows of s lie 64 apart, rows of q are d apart, rows of o are
-// padded(d) apart. next is the page of the same kind that is needed after this
-// one, for prefetching; it may be the same page.
+// padded(d) apart. next is the page that is read after this one, of the same
+// size, for prefetching; it may be any.
 type Kernels struct {
 	// score writes s[r][j] = DOT(q[r], k[:, j]) for all 64 slots.
 	score [tileRows + 1]func(s, q, k, next []float32, d int)
@@ -92,6 +92,10 @@ type Kernels struct {
 	// pv forms o_b over slots [lo, hi) with the weights p[r][j] and merges it:
 	// o[r][c] = FMA(o_b, fac[8+r], o[r][c]·fac[r]).
 	pv [tileRows + 1]func(o, p, v, next []float32, d, lo, hi int, fac []float32)
+
+	// pairs says that pv of 4 rows and d > 64 is better done as twice 2 rows,
+	// which read whole rows of v.
+	pairs bool
 
 	// softmax turns the raw scores of rows <= 8 rows that all see slots
 	// [lo, hi) into weights in place (+0 outside) and merges m_b and l_b into

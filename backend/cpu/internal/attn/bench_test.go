@@ -1,0 +1,112 @@
+package attn
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"samebit/backend/cpu/internal/isa"
+)
+
+// benchJob is rows queries of a group of heads at the end of slots slots.
+func benchJob(queries, group, slots, d int) *Job {
+	rng := rand.New(rand.NewPCG(1, 2))
+	rows := queries * group
+	j := &Job{QStride: group * d, OutStride: group * d, Group: group, Rows: rows, D: d, Scale: 1 / float32(math.Sqrt(float64(d)))}
+	j.Q, j.Out = make([]float32, rows*d), make([]float32, rows*d)
+	fill(rng, j.Q, 1)
+	pages := (slots + Page - 1) / Page
+	mem := make([]float32, 2*pages*Page*d)
+	fill(rng, mem, 1)
+	for b := range pages {
+		j.K = append(j.K, mem[2*b*Page*d:][:Page*d])
+		j.V = append(j.V, mem[(2*b+1)*Page*d:][:Page*d])
+	}
+	for r := range rows {
+		j.Lo, j.Hi = append(j.Lo, 0), append(j.Hi, int32(slots-queries+r/group+1))
+	}
+	return j
+}
+
+// checkOnce compares one row with the contract before timing.
+func checkOnce(b *testing.B, j *Job) {
+	b.Helper()
+	c := &cache{d: j.D, k: j.K, v: j.V}
+	r := j.Rows - 1
+	lo := max(0, int(j.Hi[r])-200) // a short window keeps the check cheap
+	one := *j
+	one.Group, one.Rows, one.Q, one.Out = 1, 1, j.Q[j.place(r, j.QStride):], make([]float32, j.D)
+	one.Lo, one.Hi = []int32{int32(lo)}, j.Hi[r:r+1]
+	For(isa.Best()).Attend(&one, scratch(1, j.D))
+	want, _, _, _, _ := refRow(one.Q[:j.D], c.key, c.value, lo, int(j.Hi[r]), j.Scale)
+	if e := diff(one.Out, want); e != "" {
+		b.Fatal("wrong result: out" + e)
+	}
+}
+
+func fast(b *testing.B, f func(b *testing.B, k *Kernels)) {
+	for _, s := range isa.Available()[1:] {
+		b.Run(s.String(), func(b *testing.B) { f(b, For(s)) })
+	}
+}
+
+// BenchmarkPrefill reports products of visible keys only.
+func BenchmarkPrefill(b *testing.B) {
+	for _, d := range []int{64, 128, 256} {
+		b.Run(fmt.Sprintf("queries=512/keys=4096/d=%d", d), func(b *testing.B) {
+			j := benchJob(512, 1, 4096, d)
+			checkOnce(b, j)
+			fast(b, func(b *testing.B, k *Kernels) { benchFlops(b, k, j) })
+		})
+	}
+	b.Run("queries=64/keys=64/d=64", func(b *testing.B) {
+		j := benchJob(64, 2, 64, 64)
+		checkOnce(b, j)
+		fast(b, func(b *testing.B, k *Kernels) { benchFlops(b, k, j) })
+	})
+}
+
+func benchFlops(b *testing.B, k *Kernels, j *Job) {
+	sc := scratch(j.Rows, j.D)
+	var keys float64
+	for r := range j.Rows {
+		keys += float64(j.Hi[r] - j.Lo[r])
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		k.Attend(j, sc)
+	}
+	b.ReportMetric(4*keys*float64(j.D)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+}
+
+// BenchmarkDecode reports the bytes of K and V per second; the pages are far
+// larger than the caches, and each step reads other ones.
+func BenchmarkDecode(b *testing.B) {
+	const slots = 32 << 10
+	for _, d := range []int{64, 128} {
+		heads := 256 / d * 4 // 256 MiB
+		for _, group := range []int{1, 2, 4, 8} {
+			b.Run(fmt.Sprintf("keys=32768/d=%d/group=%d", d, group), func(b *testing.B) {
+				j := benchJob(1, group, slots*heads, d)
+				for r := range j.Hi {
+					j.Hi[r] = slots
+				}
+				checkOnce(b, j)
+				fast(b, func(b *testing.B, k *Kernels) {
+					sc := scratch(group, d)
+					b.SetBytes(slots * int64(d) * 8)
+					b.ReportAllocs()
+					h := 0
+					one := *j
+					for b.Loop() {
+						p := h % heads * slots / Page
+						one.K, one.V = j.K[p:p+slots/Page], j.V[p:p+slots/Page]
+						k.Attend(&one, sc)
+						h++
+					}
+				})
+			})
+		}
+	}
+}
