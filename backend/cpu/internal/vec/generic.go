@@ -100,15 +100,7 @@ var generic = Kernels{
 	},
 	sum:        sum,
 	sumSquares: sumSquares,
-	max: func(x []float32) float32 {
-		m := float32(math.Inf(-1))
-		for _, v := range x {
-			if v > m {
-				m = v
-			}
-		}
-		return m + 0
-	},
+	max:        largest,
 	index: func(x []float32, v float32) int {
 		for i := range x {
 			if x[i] == v {
@@ -154,6 +146,16 @@ func conv4(x0, x1, x2, x3, w0, w1, w2, w3 float32) float32 {
 	acc = canon.FMA32(x2, w2, acc)
 	acc = canon.FMA32(x3, w3, acc)
 	return 0 + acc
+}
+
+func largest(x []float32) float32 {
+	m := float32(math.Inf(-1))
+	for _, v := range x {
+		if v > m {
+			m = v
+		}
+	}
+	return m + 0
 }
 
 // sum is RSUM of numerics.md 3: 32 lanes in blocks of 1024.

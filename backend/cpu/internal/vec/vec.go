@@ -6,6 +6,7 @@ package vec
 
 //go:generate go -C ../../../../internal/gen run ./vec -pkg vec -out ../../backend/cpu/internal/vec/vec_avx2_amd64.s -stubs ../../backend/cpu/internal/vec/vec_avx2_amd64.go
 //go:generate go -C ../../../../internal/gen run ./vec -avx512 -pkg vec -out ../../backend/cpu/internal/vec/vec_avx512_amd64.s -stubs ../../backend/cpu/internal/vec/vec_avx512_amd64.go
+//go:generate go -C ../../../../internal/gen run ./vec -neon ../../backend/cpu/internal/vec/vec_neon_arm64.s
 
 import "samebit/backend/cpu/internal/isa"
 
