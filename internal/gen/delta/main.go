@@ -1,9 +1,10 @@
-// Command delta writes the amd64 kernels of backend/cpu/internal/delta: one
+// Command delta writes the amd64 and arm64 kernels of backend/cpu/internal/delta: one
 // sweep of the gated delta rule over a strip of 32 state columns.
 package main
 
 import (
 	"flag"
+	"log"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -21,7 +22,14 @@ const (
 
 func main() {
 	wide := flag.Bool("avx512", false, "write the AVX-512 forms")
+	arm64 := flag.String("neon", "", "write the arm64 forms to this file instead")
 	flag.Parse()
+	if *arm64 != "" {
+		if err := writeNEON(*arm64); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	ConstraintExpr("!noasm")
 	e := emitter{wide: *wide}
 	e.begin()

@@ -6,6 +6,7 @@ package delta
 
 //go:generate go -C ../../../../internal/gen run ./delta -pkg delta -out ../../backend/cpu/internal/delta/delta_avx2_amd64.s -stubs ../../backend/cpu/internal/delta/delta_avx2_amd64.go
 //go:generate go -C ../../../../internal/gen run ./delta -avx512 -pkg delta -out ../../backend/cpu/internal/delta/delta_avx512_amd64.s -stubs ../../backend/cpu/internal/delta/delta_avx512_amd64.go
+//go:generate go -C ../../../../internal/gen run ./delta -neon ../../backend/cpu/internal/delta/delta_neon_arm64.s
 
 import (
 	"samebit/backend/cpu/internal/isa"
