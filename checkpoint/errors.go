@@ -8,7 +8,7 @@ import (
 var (
 	// ErrCorrupt is wrapped by every error that says a file contradicts itself
 	// or its format.
-	ErrCorrupt = errors.New("the file is damaged or incomplete: download or convert it again")
+	ErrCorrupt = errors.New("the file is damaged or incomplete: download it again or repeat its conversion")
 
 	// ErrUnsupported is wrapped when a file is well-formed but outside what this
 	// package reads: GGUF 1, big-endian or split GGUF, exotic element types.

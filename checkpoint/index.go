@@ -35,7 +35,7 @@ func parseIndex(file string, b []byte) (map[string]string, error) {
 			if err != nil {
 				return err
 			}
-			if shard == last {
+			if shard == last && last != "" {
 				shard = last
 			} else if !plainName(shard) {
 				return s.errorf("weight_map: tensor %q is said to be in %q, which is no plain name of a .safetensors file in the same directory", clip(name), clip(shard))

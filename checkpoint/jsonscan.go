@@ -95,18 +95,22 @@ func (s *scanner) list(first, last byte, item func() error) error {
 	}
 }
 
-// str reads a string of at most limit bytes in its encoded form.
+// str reads a string of at most limit bytes (an escape may spell a byte with
+// six).
 func (s *scanner) str(limit int) (string, error) {
 	raw, escaped, err := s.rawString()
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case len(raw) > limit:
-		return "", s.errorf("string of %d bytes, at most %d are allowed here", len(raw), limit)
-	case !escaped:
-		return string(raw), nil
 	}
-	return unescape(raw), nil
+	n := len(raw)
+	if escaped && n <= 6*limit {
+		raw = unescape(raw)
+		n = len(raw)
+	}
+	if n > limit {
+		return "", s.errorf("string of %d bytes, at most %d are allowed here", n, limit)
+	}
+	return string(raw), nil
 }
 
 // rawString takes a string and returns what is between the quotes, checked:
@@ -188,7 +192,7 @@ func hex4(b []byte) (rune, bool) {
 }
 
 // unescape decodes what rawString has checked.
-func unescape(raw []byte) string {
+func unescape(raw []byte) []byte {
 	out := make([]byte, 0, len(raw))
 	for i := 0; i < len(raw); {
 		if raw[i] != '\\' {
@@ -220,7 +224,7 @@ func unescape(raw []byte) string {
 		}
 		i += n
 	}
-	return string(out)
+	return out
 }
 
 // uint reads a non-negative integer without sign, fraction or exponent.
