@@ -7,7 +7,8 @@ import "slices"
 const shortPiece = 40
 
 // appendPiece appends the ids of one piece. Bytes without a token produce
-// nothing, and their neighbours may merge.
+// nothing, and their neighbours may merge. There is no cache of pieces: merging
+// one takes about as long as finding it, and needs no lock.
 func (t *Tokenizer) appendPiece(dst []int32, piece string, s *scratch) []int32 {
 	if t.wholePieces {
 		if id := t.words.lookup(piece); id >= 0 && t.words.kind[id]&kindAdded == 0 {
@@ -59,10 +60,11 @@ func (t *Tokenizer) mergeShort(dst []int32, piece string) []int32 {
 	return append(dst, sym[:n]...)
 }
 
-// scratch is memory for mergeLong.
+// scratch is memory for mergeLong, kept for the pieces of one text.
 type scratch struct {
-	syms []symbol
-	heap minHeap
+	syms  []symbol
+	first []uint64
+	later minHeap
 }
 
 // symbol is a node of the list of what a piece has been merged to.
@@ -72,10 +74,11 @@ type symbol struct {
 	rank       uint32 // of the merge with next
 }
 
-// mergeLong takes O(n log n) steps: candidates wait in a heap ordered by rank,
-// then place. A candidate is stale when its place has another rank by then.
+// mergeLong takes O(n log n) steps: candidates wait in order of rank, then
+// place, those of the single bytes in a sorted list, later ones in a heap. A
+// candidate is stale when its place has another rank by then.
 func (t *Tokenizer) mergeLong(dst []int32, piece string, s *scratch) []int32 {
-	syms, heap := s.syms[:0], s.heap[:0]
+	syms, first, later := slices.Grow(s.syms[:0], len(piece)), slices.Grow(s.first[:0], len(piece)), s.later[:0]
 	for i := range len(piece) {
 		if id := t.byteID[piece[i]]; id >= 0 {
 			n := int32(len(syms))
@@ -88,13 +91,18 @@ func (t *Tokenizer) mergeLong(dst []int32, piece string, s *scratch) []int32 {
 	for i := range len(syms) - 1 {
 		if r := t.merges.rank(syms[i].id, syms[i+1].id); r != noRank {
 			syms[i].rank = r
-			heap = append(heap, candidate(r, int32(i)))
+			first = append(first, candidate(r, int32(i)))
 		}
 	}
-	heap.init()
-	for len(heap) > 0 {
+	slices.Sort(first)
+	for next := 0; next < len(first) || len(later) > 0; {
 		var top uint64
-		top, heap = heap.pop()
+		if len(later) == 0 || next < len(first) && first[next] < later[0] {
+			top = first[next]
+			next++
+		} else {
+			top, later = later.pop()
+		}
 		rank, at := uint32(top>>32), int32(uint32(top))
 		if syms[at].rank != rank {
 			continue
@@ -106,13 +114,13 @@ func (t *Tokenizer) mergeLong(dst []int32, piece string, s *scratch) []int32 {
 		if left.next >= 0 {
 			syms[left.next].prev = at
 			if left.rank = t.merges.rank(left.id, syms[left.next].id); left.rank != noRank {
-				heap = heap.push(candidate(left.rank, at))
+				later = later.push(candidate(left.rank, at))
 			}
 		}
 		if left.prev >= 0 {
 			before := &syms[left.prev]
 			if before.rank = t.merges.rank(before.id, left.id); before.rank != noRank {
-				heap = heap.push(candidate(before.rank, left.prev))
+				later = later.push(candidate(before.rank, left.prev))
 			}
 		}
 	}
@@ -121,7 +129,7 @@ func (t *Tokenizer) mergeLong(dst []int32, piece string, s *scratch) []int32 {
 			dst = append(dst, syms[i].id)
 		}
 	}
-	s.syms, s.heap = syms, heap
+	s.syms, s.first, s.later = syms, first, later
 	return dst
 }
 
@@ -129,11 +137,6 @@ func candidate(rank uint32, at int32) uint64 { return uint64(rank)<<32 | uint64(
 
 // minHeap is a binary heap, least first. container/heap would box each entry.
 type minHeap []uint64
-
-func (h minHeap) init() {
-	// A sorted slice is a heap, and equal ranks in rising order are common.
-	slices.Sort(h)
-}
 
 func (h minHeap) push(v uint64) minHeap {
 	h = append(h, v)

@@ -17,17 +17,22 @@ import (
 // for the repository. scripts/fetch-tokenizers.sh fetches them.
 func fullFile(t testing.TB, name string) string {
 	t.Helper()
-	dir := os.Getenv("SAMEBIT_TOKENIZERS")
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			t.Skip(err)
-		}
-		dir = filepath.Join(cache, "samebit", "tokenizers")
+	if dir := os.Getenv("SAMEBIT_TOKENIZERS"); dir != "" {
+		return filepath.Join(dir, name)
 	}
-	path := filepath.Join(dir, name)
+	return cached(t, "tokenizers", name, "scripts/fetch-tokenizers.sh")
+}
+
+// cached returns the path of a fetched file, or skips.
+func cached(t testing.TB, dir, name, script string) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Skip(err)
+	}
+	path := filepath.Join(cache, "samebit", dir, name)
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("%v; scripts/fetch-tokenizers.sh fetches it", err)
+		t.Skipf("%v; %s fetches it", err, script)
 	}
 	return path
 }
@@ -81,7 +86,7 @@ func TestFullGoldens(t *testing.T) {
 		checkGoldens(t, tok, g)
 	})
 	t.Run("smollm2", func(t *testing.T) {
-		tok, err := FromVocab(readVocab(t, fullFile(t, "smollm2.gguf")))
+		tok, err := FromVocab(readVocab(t, cached(t, "models", "SmolLM2-135M-Instruct.Q4_1.gguf", "scripts/fetch-weights.sh")))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -119,9 +119,6 @@ func (t *Tokenizer) putTokens(v Vocab) error {
 		if kind&kindAdded == 0 {
 			continue
 		}
-		if key == "" {
-			return fmt.Errorf("added token %d is empty", i)
-		}
 		if err := t.cutAt(key, id, kind&kindSpecial != 0); err != nil {
 			return err
 		}

@@ -150,7 +150,7 @@ func TestFromVocabErrors(t *testing.T) {
 		{"not two tokens", func(v *Vocab) { v.Merges[0] = "ab" }},
 		{"eos_token_id 4 is no token", func(v *Vocab) { v.EOS = 4 }},
 		{"bos_token_id -5", func(v *Vocab) { v.BOS = -5 }},
-		{"is empty", func(v *Vocab) { v.Tokens[3] = "" }},
+		{"has 0 bytes", func(v *Vocab) { v.Tokens[3] = "" }},
 	} {
 		v := good()
 		tt.edit(&v)

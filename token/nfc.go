@@ -15,13 +15,24 @@ const markRun = 9
 // Stream-Safe Text Process and inserts U+034F after 30 combining marks, which
 // NFC does not, so long runs are composed here.
 func nfc(s string) string {
-	if norm.NFC.IsNormalString(s) {
+	if below(s, 0xCC) || norm.NFC.IsNormalString(s) {
 		return s
 	}
 	if longestMarkRun(s) >= markRun {
 		return composeLong(s)
 	}
 	return norm.NFC.String(s)
+}
+
+// below reports whether all bytes of s are below b. 0xCC begins U+0300, and
+// what comes before that is its own normal form.
+func below(s string, b byte) bool {
+	for i := range len(s) {
+		if s[i] >= b {
+			return false
+		}
+	}
+	return true
 }
 
 func longestMarkRun(s string) int {

@@ -223,10 +223,7 @@ func (t *Tokenizer) readVocab(raw []byte) (odd map[string]bool, err error) {
 // putAdded adds an entry of added_tokens, which may repeat an entry of the
 // vocabulary under the same id.
 func (t *Tokenizer) putAdded(a addedToken, odd map[string]bool) error {
-	switch {
-	case a.Content == "":
-		return fmt.Errorf("id %d is empty", a.ID)
-	case a.SingleWord, a.LStrip, a.RStrip, a.Normalized:
+	if a.SingleWord || a.LStrip || a.RStrip || a.Normalized {
 		return fmt.Errorf("%w: single_word, lstrip, rstrip and normalized of %.40q must be false, they are %t, %t, %t, %t",
 			ErrUnsupported, a.Content, a.SingleWord, a.LStrip, a.RStrip, a.Normalized)
 	}
@@ -248,6 +245,9 @@ func (t *Tokenizer) putAdded(a addedToken, odd map[string]bool) error {
 
 // cutAt makes encoding recognise an added token.
 func (t *Tokenizer) cutAt(text string, id int32, special bool) error {
+	if text == "" || len(text) > maxAdded {
+		return fmt.Errorf("added token %d has %d bytes, outside 1..%d", id, len(text), maxAdded)
+	}
 	if other, n := t.anyAdded.longest(text); n == len(text) {
 		return fmt.Errorf("%.40q has ids %d and %d", text, other, id)
 	}

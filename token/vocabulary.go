@@ -10,6 +10,7 @@ const (
 	freeSlot  = ^uint64(0)
 	maxIDs    = 1 << 20   // ids lie below; a pair of them is a 40-bit key of mergeTable
 	maxMerges = 1<<24 - 1 // ranks lie below
+	maxAdded  = 1 << 10   // bytes of an added token, which bound the work at each place of a text
 	noRank    = uint32(maxMerges)
 )
 
@@ -74,7 +75,11 @@ func (v *vocabulary) put(id int64, b []byte, kind uint8) error {
 func (v *vocabulary) seal() error {
 	v.text, v.build = string(v.build), nil
 	v.seed = maphash.MakeSeed()
-	v.index = make([]int32, tableSize(len(v.kind)))
+	base := 0
+	for _, kind := range v.kind {
+		base += int(kind & kindBase)
+	}
+	v.index = make([]int32, tableSize(base))
 	for i := range v.index {
 		v.index[i] = -1
 	}
