@@ -124,6 +124,28 @@ func TestConvGolden(t *testing.T) {
 	})
 }
 
+// Products that underflow to -0 end in +0: the block is added to a total of +0.
+func TestConvUnderflow(t *testing.T) {
+	sets(t, func(t *testing.T, k *Kernels) {
+		for _, taps := range []int{1, 3, 4} {
+			c := randomConv(rand.New(rand.NewPCG(27, 4)), 5, 21, taps, false)
+			for _, x := range [][]float32{c.X, c.In} {
+				for i := range x {
+					x[i] = -0x1p-80
+				}
+			}
+			for i := range c.W {
+				c.W[i] = 0x1p-80
+			}
+			got, _ := convOutputs(c)
+			k.Conv(got)
+			if d := canontest.Diff(got.Dst, make([]float32, len(got.Dst))); d != "" {
+				t.Errorf("taps=%d:\n%s", taps, d)
+			}
+		}
+	})
+}
+
 // A cut anywhere gives the same rows and the same history.
 func TestConvCuts(t *testing.T) {
 	sets(t, func(t *testing.T, k *Kernels) {

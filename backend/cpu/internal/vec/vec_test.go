@@ -316,35 +316,44 @@ func TestArgMax(t *testing.T) {
 	})
 }
 
-// exp of every set against canon.Exp on a stride through all bit patterns.
-func TestExpSweep(t *testing.T) {
-	stride := uint64(4001)
-	if testing.Short() {
-		stride = 400009
-	}
-	if *exhaustive {
-		stride = 1
-	}
-	for _, s := range isa.Available() {
-		if s == isa.Generic {
-			continue
+// sweep compares a kernel of every set with the scalar function on a stride
+// through all bit patterns.
+func sweep(t *testing.T, name string, stride uint64, scalar func(float32) float32, kernel func(k *Kernels) func(dst, x []float32)) {
+	t.Helper()
+	x, y, want := make([]float32, 4096), make([]float32, 4096), make([]float32, 4096)
+	for u := uint64(0); u < 1<<32; {
+		n := 0
+		for ; n < len(x) && u < 1<<32; n++ {
+			x[n] = math.Float32frombits(uint32(u))
+			want[n] = scalar(x[n])
+			u += stride
 		}
-		k := For(s)
-		x, y := make([]float32, 4096), make([]float32, 4096)
-		for u := uint64(0); u < 1<<32; {
-			n := 0
-			for ; n < len(x) && u < 1<<32; n++ {
-				x[n] = math.Float32frombits(uint32(u))
-				u += stride
+		for _, s := range isa.Available() {
+			if s == isa.Generic {
+				continue
 			}
-			k.Exp(y[:n], x[:n])
+			kernel(For(s))(y[:n], x[:n])
 			for i := range n {
-				if want := canon.Exp(x[i]); !canontest.Same(y[i], want) {
-					t.Fatalf("%v: exp(%08x) = %08x, want %08x", s, math.Float32bits(x[i]), math.Float32bits(y[i]), math.Float32bits(want))
+				if !canontest.Same(y[i], want[i]) {
+					t.Fatalf("%v: %s(%08x) = %08x, want %08x", s, name, math.Float32bits(x[i]), math.Float32bits(y[i]), math.Float32bits(want[i]))
 				}
 			}
 		}
 	}
+}
+
+func TestSweeps(t *testing.T) {
+	few, many := uint64(20011), uint64(1009)
+	if testing.Short() {
+		few, many = 4000037, 400009
+	}
+	if *exhaustive {
+		many = 1
+	}
+	sweep(t, "exp", many, canon.Exp, func(k *Kernels) func(dst, x []float32) { return k.Exp })
+	sweep(t, "sigmoid", few, canon.Sigmoid, func(k *Kernels) func(dst, x []float32) { return k.Sigmoid })
+	sweep(t, "silu", few, canon.SiLU, func(k *Kernels) func(dst, x []float32) { return k.SiLU })
+	sweep(t, "softplus", few, canon.Softplus, func(k *Kernels) func(dst, x []float32) { return k.Softplus })
 }
 
 // canon.FMA32 against the instruction, where there is one, on random operands
@@ -458,6 +467,34 @@ func TestHalf(t *testing.T) {
 				if fmt.Sprint(a) != fmt.Sprint(b) {
 					t.Fatalf("%s n=%d seed %d: %x, want %x of %x", name, n, seed, a, b, x)
 				}
+			}
+		}
+	})
+}
+
+func TestCheck(t *testing.T) {
+	for _, s := range isa.Available() {
+		if err := For(s).Check(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Results that must be +0, never -0: sums, the maximum of zeros, and the chain
+// of taps before SiLU (numerics.md 11).
+func TestPlusZero(t *testing.T) {
+	neg0 := float32(math.Copysign(0, -1))
+	sets(t, func(t *testing.T, k *Kernels) {
+		for n := 1; n < 70; n++ {
+			zeros, down, up := fenced(t, n), fenced(t, n), fenced(t, n)
+			for i := range zeros {
+				zeros[i], down[i], up[i] = neg0, -0x1p-80, 0x1p-80
+			}
+			y := make([]float32, n)
+			k.Conv4SiLU(y, &[4][]float32{down, down, down, down}, &[4][]float32{up, up, up, up}, nil)
+			got := append(y, k.Sum(zeros), k.SumSquares(down), k.Max(zeros))
+			if d := canontest.Diff(got, make([]float32, n+3)); d != "" {
+				t.Fatalf("n=%d (conv, then sum, squares, max):\n%s", n, d)
 			}
 		}
 	})
