@@ -233,7 +233,9 @@ func (l *lexer) token() {
 		return
 	}
 	if r, _ := utf8.DecodeRuneInString(rest); r == '_' || unicode.IsLetter(r) {
-		n := strings.IndexFunc(rest, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) })
+		n := strings.IndexFunc(rest, func(r rune) bool {
+			return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r)
+		})
 		if n < 0 {
 			n = len(rest)
 		}
