@@ -1,5 +1,6 @@
 // Command gemm writes the amd64 assembly of backend/cpu/internal/gemm. Its
-// argument names the group of kernels: tile, gemv, pack or blas1.
+// argument names the group of kernels: tile, tilebf16,
+// tilef16, gemv, pack or blas1.
 package main
 
 import (
@@ -14,7 +15,11 @@ func main() {
 	ConstraintExpr("!noasm")
 	switch group := flag.Arg(0); group {
 	case "tile":
-		tiles()
+		tiles(formats[0])
+	case "tilebf16":
+		tiles(formats[1])
+	case "tilef16":
+		tiles(formats[2])
 	case "gemv":
 		gemvs()
 	case "pack":

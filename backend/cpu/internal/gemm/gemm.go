@@ -32,7 +32,22 @@ type Kernels struct {
 	cols int // columns of a tile, a divisor of 32
 	tile [maxRows + 1]tileFunc
 	rows pack4Func // nil: plain Go
+
+	fused [2]fusedTiles // formats that the tiles can also read as they are
 }
+
+// fusedTiles are tile kernels on the panels of one format of this package: for
+// few rows widening weights in registers beats expanding a slice first. Their b
+// and next point at weights of that format. Pass i of a panel starts at column
+// i·step and at byte i·panelStep of an input's weights.
+type fusedTiles struct {
+	name            string
+	step, panelStep int
+	tile            [maxRows + 1]tileFunc
+}
+
+// maxFused is the most row tiles for which each may widen the weights itself.
+const maxFused = 8
 
 const maxRows = 14 // of a tile, over all instruction sets
 
@@ -137,9 +152,19 @@ func (ks *Kernels) Panels(c []float32, ldc, n int, pa []float32, m, k int, cod *
 	slice := scratch[off+width : off+width+kb*width]
 	j := job{ks: ks, pa: pa, k: k, cod: cod, slice: slice, zero: zero, totals: scratch[off+width+kb*width:]}
 	size, big, small := ks.split(m)
+	if cod.Expand != nil && big+small <= maxFused {
+		for i := range ks.fused {
+			if ks.fused[i].name == cod.Name {
+				j.fused = &ks.fused[i]
+			}
+		}
+	}
 	bytes := cod.Bytes(k)
 	for p := p0; p < p1; p++ {
-		j.panel = panels[p*bytes : (p+1)*bytes]
+		j.panel, j.next = panels[p*bytes:(p+1)*bytes], nil
+		if p+1 < p1 && k > 0 {
+			j.next = panels[(p+1)*bytes:]
+		}
 		cols := min(n-p*width, width)
 		// Chunks of tiles of equal size: first the big ones, then the small.
 		row := 0
@@ -159,7 +184,9 @@ type job struct {
 	pa     []float32
 	k      int
 	cod    *panel.Codec
+	fused  *fusedTiles // nil: expand
 	panel  []byte
+	next   []byte    // the panel after it, to prefetch; nil at the end
 	slice  []float32 // [128][32], expanded weights
 	zero   []float32 // [32]
 	totals []float32 // [rows][32]
@@ -175,22 +202,27 @@ func (j *job) run(c []float32, ldc, cols, row, rows, tiles int) {
 		}
 		return
 	}
-	tile := j.ks.tile[rows]
-	step := j.ks.cols
+	tile, step, input := j.ks.tile[rows], j.ks.cols, width*4
+	panelStep := step * 4
+	if j.fused != nil {
+		tile, step, panelStep = j.fused.tile[rows], j.fused.step, j.fused.panelStep
+		input = width * 2
+	}
+	passes := width / j.ks.cols
 	for k0 := 0; k0 < j.k; k0 += kb {
 		n := min(kb, j.k-k0)
-		var b, next *float32
-		if j.cod.Expand != nil {
+		var b, next unsafe.Pointer
+		if j.cod.Expand != nil && j.fused == nil {
 			j.cod.Expand(j.slice, j.panel, j.k, k0, n)
-			b = &j.slice[0]
+			b = unsafe.Pointer(&j.slice[0])
 			next = b
 		} else {
-			b = (*float32)(unsafe.Pointer(&j.panel[k0*width*4]))
-			// Panels follow one another, so these are the next weights also at a
-			// panel's end. The address is never dereferenced.
+			b = unsafe.Pointer(&j.panel[k0*input])
 			next = b
-			if rest := len(j.panel) - (k0+n)*width*4; rest > 0 {
-				next = (*float32)(unsafe.Pointer(&j.panel[(k0+n)*width*4]))
+			if k0+n < j.k {
+				next = unsafe.Pointer(&j.panel[(k0+n)*input])
+			} else if j.next != nil {
+				next = unsafe.Pointer(&j.next[0])
 			}
 		}
 		src, srcStride := &j.zero[0], 0
@@ -203,8 +235,9 @@ func (j *job) run(c []float32, ldc, cols, row, rows, tiles int) {
 			dst, dstStride = &c[0], ldc*4
 		}
 		a := &j.pa[row*j.k+k0*rows]
-		for s := 0; s < width; s += step {
-			tile(at(dst, s), dstStride, at(src, s), srcStride, a, j.k*rows*4, at(b, s), n, tiles, at(next, s))
+		for i := range passes {
+			tile(at(dst, i*step), dstStride, at(src, i*step), srcStride, a, j.k*rows*4,
+				(*float32)(unsafe.Add(b, i*panelStep)), n, tiles, (*float32)(unsafe.Add(next, i*panelStep)))
 		}
 	}
 	if cols < width {
