@@ -12,7 +12,7 @@ type GatedDelta struct {
 	KeyHeads, ValueHeads int
 	DK, DV               int
 	QKV, Z, B, A, Out    backend.Weight // QKV gives q | k | v
-	Conv                 tensor.Tensor  // [2·KeyHeads·DK + ValueHeads·DV, taps]
+	Conv                 tensor.Tensor  // [taps, 2·KeyHeads·DK + ValueHeads·DV]
 	AExp, DTBias         tensor.Tensor  // [ValueHeads], AExp = exp(A_log)
 	Norm                 tensor.Tensor  // [DV]
 	Eps                  float32        // of the norm

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"samebit/backend"
+	"samebit/backend/cpu"
 	"samebit/backend/ref"
 	"samebit/checkpoint"
 	"samebit/nn"
@@ -26,7 +27,12 @@ const goldens = "../testdata/models"
 
 // devices are the implementations that the model goldens run on.
 func devices(t *testing.T) []backend.Device {
-	return []backend.Device{ref.New()}
+	c, err := cpu.New(cpu.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return []backend.Device{ref.New(), c}
 }
 
 func load(t testing.TB, dev backend.Device, path string) *nn.Decoder {

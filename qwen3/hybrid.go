@@ -41,7 +41,7 @@ func (l *loader) delta(layer, ordinal int) nn.Mixer {
 	if l.gguf {
 		conv = []int{c.channels(), c.ConvKernel}
 	}
-	g.Conv = l.upload(l.floats(l.name(deltaConv, layer), conv...), c.channels(), c.ConvKernel)
+	g.Conv = l.upload(transpose(l.floats(l.name(deltaConv, layer), conv...), c.channels()), c.ConvKernel, c.channels())
 	g.DTBias = l.vector(deltaDT, layer, c.ValueHeads)
 	a := l.floats(l.name(deltaALog, layer), c.ValueHeads)
 	for i := range a {
@@ -55,6 +55,21 @@ func (l *loader) delta(layer, ordinal int) nn.Mixer {
 	g.Norm = l.vector(deltaNorm, layer, c.ValueDim) // not zero-centred
 	g.Out = l.matrix(l.name(deltaOut, layer), c.Hidden, vd, use)
 	return g
+}
+
+// transpose turns [n, m] into [m, n].
+func transpose(v []float32, n int) []float32 {
+	if v == nil {
+		return nil
+	}
+	m := len(v) / n
+	t := make([]float32, len(v))
+	for i := range n {
+		for j := range m {
+			t[j*n+i] = v[i*m+j]
+		}
+	}
+	return t
 }
 
 // groupedQKVZ gives the file rows of q | k | v and of z in Qwen3-Next's packed

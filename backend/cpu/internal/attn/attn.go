@@ -12,6 +12,10 @@ package attn
 
 import "math"
 
+//go:generate go run -C ../../../../internal/gen ./attn -set avx2 -out ../../backend/cpu/internal/attn/avx2_amd64.s -stubs ../../backend/cpu/internal/attn/avx2_amd64.go -pkg attn
+//go:generate go run -C ../../../../internal/gen ./attn -set avx512 -out ../../backend/cpu/internal/attn/avx512_amd64.s -stubs ../../backend/cpu/internal/attn/avx512_amd64.go -pkg attn
+//go:generate go run -C ../../../../internal/gen ./attn -set neon -out ../../backend/cpu/internal/attn/neon_arm64.s
+
 // Page is the number of slots of a page and of the contract's key block.
 const Page = 64
 

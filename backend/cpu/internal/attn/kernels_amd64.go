@@ -4,9 +4,6 @@ package attn
 
 import "samebit/backend/cpu/internal/isa"
 
-//go:generate go run -C ../../../../internal/gen ./attn -set avx2 -out ../../backend/cpu/internal/attn/avx2_amd64.s -stubs ../../backend/cpu/internal/attn/avx2_amd64.go -pkg attn
-//go:generate go run -C ../../../../internal/gen ./attn -set avx512 -out ../../backend/cpu/internal/attn/avx512_amd64.s -stubs ../../backend/cpu/internal/attn/avx512_amd64.go -pkg attn
-
 // For returns the kernels of instruction set s, or the portable ones where s
 // has none here. Keep the result: it is made anew by each call.
 func For(s isa.Set) *Kernels {

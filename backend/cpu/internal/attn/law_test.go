@@ -307,3 +307,40 @@ func TestSoftmaxEdges(t *testing.T) {
 		}
 	})
 }
+
+// TestNoNegativeZero: a chain that ends at -0 by underflow becomes +0 before it
+// is merged, which shows only where the older part has underflowed to -0 too.
+func TestNoNegativeZero(t *testing.T) {
+	const d = 8
+	q := []float32{1, 0, 0, 0, 0, 0, 0, 0}
+	c := newCache(66, d)
+	put := func(j int, score, value float32) {
+		k, v := make([]float32, d), make([]float32, d)
+		k[0] = score
+		for i := range v {
+			v[i] = value
+		}
+		c.set(j, k, v)
+	}
+	for j := range 66 {
+		put(j, -1000, 0)
+	}
+	put(0, 0, -1e-30)    // o = -1e-30, times exp(-60) gives -0
+	put(64, 60, 0)       // m_b, weight 1
+	put(65, -40, -1e-30) // exp(-100) · -1e-30 gives -0
+	want := make([]float32, d)
+	eachSet(t, func(t *testing.T, kern *Kernels) {
+		for rows := 1; rows <= 12; rows++ {
+			j := &Job{Q: q, QStride: 0, Out: make([]float32, rows*d), OutStride: d, Rows: rows, D: d, K: c.k, V: c.v, Scale: 1}
+			for range rows {
+				j.Lo, j.Hi = append(j.Lo, 0), append(j.Hi, 66)
+			}
+			kern.Attend(j, scratch(rows, d))
+			for r := range rows {
+				if e := diff(j.Out[r*d:(r+1)*d], want); e != "" {
+					t.Fatalf("row %d of %d: out%s", r, rows, e)
+				}
+			}
+		}
+	})
+}

@@ -21,25 +21,25 @@ func native(s isa.Set, t blockq.Type) (kernels, bool) {
 func avx2(t blockq.Type) kernels {
 	switch t {
 	case blockq.Q8_0:
-		return kernels{expandQ8_0AVX2, gemv1Q8_0AVX2, nil}
+		return kernels{expandQ8_0AVX2, gemvQ8_0AVX2}
 	case blockq.Q4_0:
-		return kernels{expandQ4_0AVX2, gemv1Q4_0AVX2, nil}
+		return kernels{expandQ4_0AVX2, gemvQ4_0AVX2}
 	case blockq.Q4_1:
-		return kernels{expandQ4_1AVX2, gemv1Q4_1AVX2, nil}
+		return kernels{expandQ4_1AVX2, gemvQ4_1AVX2}
 	case blockq.Q5_0:
-		return kernels{expandQ5_0AVX2, gemv1Q5_0AVX2, nil}
+		return kernels{expandQ5_0AVX2, gemvQ5_0AVX2}
 	case blockq.Q5_1:
-		return kernels{expandQ5_1AVX2, gemv1Q5_1AVX2, nil}
+		return kernels{expandQ5_1AVX2, gemvQ5_1AVX2}
 	case blockq.Q2_K:
-		return kernels{expandQ2_KAVX2, gemv1Q2_KAVX2, nil}
+		return kernels{expandQ2_KAVX2, gemvQ2_KAVX2}
 	case blockq.Q3_K:
-		return kernels{expandQ3_KAVX2, gemv1Q3_KAVX2, nil}
+		return kernels{expandQ3_KAVX2, gemvQ3_KAVX2}
 	case blockq.Q4_K:
-		return kernels{expandQ4_KAVX2, gemv1Q4_KAVX2, nil}
+		return kernels{expandQ4_KAVX2, gemvQ4_KAVX2}
 	case blockq.Q5_K:
-		return kernels{expandQ5_KAVX2, gemv1Q5_KAVX2, nil}
+		return kernels{expandQ5_KAVX2, gemvQ5_KAVX2}
 	case blockq.Q6_K:
-		return kernels{expandQ6_KAVX2, gemv1Q6_KAVX2, nil}
+		return kernels{expandQ6_KAVX2, gemvQ6_KAVX2}
 	}
 	return kernels{}
 }
@@ -47,25 +47,25 @@ func avx2(t blockq.Type) kernels {
 func avx512(t blockq.Type) kernels {
 	switch t {
 	case blockq.Q8_0:
-		return kernels{expandQ8_0AVX512, gemv1Q8_0AVX512, gemv2Q8_0AVX512}
+		return kernels{expandQ8_0AVX512, gemvQ8_0AVX512}
 	case blockq.Q4_0:
-		return kernels{expandQ4_0AVX512, gemv1Q4_0AVX512, gemv2Q4_0AVX512}
+		return kernels{expandQ4_0AVX512, gemvQ4_0AVX512}
 	case blockq.Q4_1:
-		return kernels{expandQ4_1AVX512, gemv1Q4_1AVX512, gemv2Q4_1AVX512}
+		return kernels{expandQ4_1AVX512, gemvQ4_1AVX512}
 	case blockq.Q5_0:
-		return kernels{expandQ5_0AVX512, gemv1Q5_0AVX512, gemv2Q5_0AVX512}
+		return kernels{expandQ5_0AVX512, gemvQ5_0AVX512}
 	case blockq.Q5_1:
-		return kernels{expandQ5_1AVX512, gemv1Q5_1AVX512, gemv2Q5_1AVX512}
+		return kernels{expandQ5_1AVX512, gemvQ5_1AVX512}
 	case blockq.Q2_K:
-		return kernels{expandQ2_KAVX512, gemv1Q2_KAVX512, gemv2Q2_KAVX512}
+		return kernels{expandQ2_KAVX512, gemvQ2_KAVX512}
 	case blockq.Q3_K:
-		return kernels{expandQ3_KAVX512, gemv1Q3_KAVX512, gemv2Q3_KAVX512}
+		return kernels{expandQ3_KAVX512, gemvQ3_KAVX512}
 	case blockq.Q4_K:
-		return kernels{expandQ4_KAVX512, gemv1Q4_KAVX512, gemv2Q4_KAVX512}
+		return kernels{expandQ4_KAVX512, gemvQ4_KAVX512}
 	case blockq.Q5_K:
-		return kernels{expandQ5_KAVX512, gemv1Q5_KAVX512, gemv2Q5_KAVX512}
+		return kernels{expandQ5_KAVX512, gemvQ5_KAVX512}
 	case blockq.Q6_K:
-		return kernels{expandQ6_KAVX512, gemv1Q6_KAVX512, gemv2Q6_KAVX512}
+		return kernels{expandQ6_KAVX512, gemvQ6_KAVX512}
 	}
 	return kernels{}
 }

@@ -20,7 +20,7 @@ func native(s isa.Set, t blockq.Type) (kernels, bool) {
 	blockLen := uintptr(layoutOf(t).blockLen)
 	return kernels{
 		expand: func(dst *float32, block *byte, chunks int) { expandNEON(t, dst, block, chunks) },
-		gemv1: func(y, x *float32, p *byte, _ uintptr, chunks int) {
+		gemv: func(y, x *float32, p *byte, chunks int) {
 			var w [panel.KB * panel.Width]float32
 			clear(unsafe.Slice(y, panel.Width))
 			for at := 0; at < chunks; at += 4 {

@@ -20,9 +20,8 @@ type kernels struct {
 	// expand writes dst[32·chunks][32] from the 128-input block at block,
 	// chunks <= 4.
 	expand func(dst *float32, block *byte, chunks int)
-	// gemv1 and gemv2 do one and two neighbouring panels of stride bytes over
-	// 32·chunks inputs; gemv2 may be nil.
-	gemv1, gemv2 func(y, x *float32, panels *byte, stride uintptr, chunks int)
+	// gemv writes y[32] for one panel of 32·chunks inputs.
+	gemv func(y, x *float32, panel *byte, chunks int)
 }
 
 // Codec returns the panel codec of a valid block format t for s. K must be a
@@ -65,13 +64,7 @@ func gemv(k *kernels, stride int, y, x []float32, p []byte, n int) {
 	panels := len(y) / panel.Width
 	x = x[:n]
 	p = p[:panels*stride]
-	i := 0
-	if k.gemv2 != nil {
-		for ; i+2 <= panels; i += 2 {
-			k.gemv2(&y[i*panel.Width], &x[0], &p[i*stride], uintptr(stride), n/32)
-		}
-	}
-	for ; i < panels; i++ {
-		k.gemv1(&y[i*panel.Width], &x[0], &p[i*stride], uintptr(stride), n/32)
+	for i := range panels {
+		k.gemv(&y[i*panel.Width], &x[0], &p[i*stride], n/32)
 	}
 }

@@ -399,14 +399,13 @@ DATA avx2_43000000<>+24(SB)/4, $0x43000000
 DATA avx2_43000000<>+28(SB)/4, $0x43000000
 GLOBL avx2_43000000<>(SB), RODATA|NOPTR, $32
 
-// func gemv1Q8_0AVX2(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+// func gemvQ8_0AVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3
-TEXT ·gemv1Q8_0AVX2(SB), $576-40
+TEXT ·gemvQ8_0AVX2(SB), $576-32
 	MOVQ    x+8(FP), DI
 	MOVQ    y+0(FP), R8
-	MOVQ    panels+16(FP), AX
-	MOVQ    stride+24(FP), CX
-	MOVQ    chunks+32(FP), BX
+	MOVQ    panel+16(FP), AX
+	MOVQ    chunks+24(FP), BX
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
@@ -1194,14 +1193,13 @@ DATA avx2_41000000<>+24(SB)/4, $0x41000000
 DATA avx2_41000000<>+28(SB)/4, $0x41000000
 GLOBL avx2_41000000<>(SB), RODATA|NOPTR, $32
 
-// func gemv1Q4_0AVX2(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+// func gemvQ4_0AVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3
-TEXT ·gemv1Q4_0AVX2(SB), $576-40
+TEXT ·gemvQ4_0AVX2(SB), $576-32
 	MOVQ    x+8(FP), DI
 	MOVQ    y+0(FP), R8
-	MOVQ    panels+16(FP), AX
-	MOVQ    stride+24(FP), CX
-	MOVQ    chunks+32(FP), BX
+	MOVQ    panel+16(FP), AX
+	MOVQ    chunks+24(FP), BX
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
@@ -1951,14 +1949,13 @@ half:
 	VZEROUPPER
 	RET
 
-// func gemv1Q4_1AVX2(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+// func gemvQ4_1AVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3
-TEXT ·gemv1Q4_1AVX2(SB), $576-40
+TEXT ·gemvQ4_1AVX2(SB), $576-32
 	MOVQ    x+8(FP), DI
 	MOVQ    y+0(FP), R8
-	MOVQ    panels+16(FP), AX
-	MOVQ    stride+24(FP), CX
-	MOVQ    chunks+32(FP), BX
+	MOVQ    panel+16(FP), AX
+	MOVQ    chunks+24(FP), BX
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
@@ -3227,14 +3224,13 @@ DATA avx2_10101010<>+24(SB)/4, $0x10101010
 DATA avx2_10101010<>+28(SB)/4, $0x10101010
 GLOBL avx2_10101010<>(SB), RODATA|NOPTR, $32
 
-// func gemv1Q5_0AVX2(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+// func gemvQ5_0AVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3
-TEXT ·gemv1Q5_0AVX2(SB), $576-40
+TEXT ·gemvQ5_0AVX2(SB), $576-32
 	MOVQ    x+8(FP), DI
 	MOVQ    y+0(FP), R8
-	MOVQ    panels+16(FP), AX
-	MOVQ    stride+24(FP), CX
-	MOVQ    chunks+32(FP), BX
+	MOVQ    panel+16(FP), AX
+	MOVQ    chunks+24(FP), BX
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
@@ -4898,14 +4894,13 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func gemv1Q5_1AVX2(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+// func gemvQ5_1AVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3
-TEXT ·gemv1Q5_1AVX2(SB), $576-40
+TEXT ·gemvQ5_1AVX2(SB), $576-32
 	MOVQ    x+8(FP), DI
 	MOVQ    y+0(FP), R8
-	MOVQ    panels+16(FP), AX
-	MOVQ    stride+24(FP), CX
-	MOVQ    chunks+32(FP), BX
+	MOVQ    panel+16(FP), AX
+	MOVQ    chunks+24(FP), BX
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
@@ -6199,14 +6194,13 @@ DATA avx2_03000000<>+24(SB)/4, $0x03000000
 DATA avx2_03000000<>+28(SB)/4, $0x03000000
 GLOBL avx2_03000000<>(SB), RODATA|NOPTR, $32
 
-// func gemv1Q2_KAVX2(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+// func gemvQ2_KAVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3
-TEXT ·gemv1Q2_KAVX2(SB), $576-40
+TEXT ·gemvQ2_KAVX2(SB), $576-32
 	MOVQ    x+8(FP), R8
 	MOVQ    y+0(FP), R9
-	MOVQ    panels+16(FP), AX
-	MOVQ    stride+24(FP), CX
-	MOVQ    chunks+32(FP), SI
+	MOVQ    panel+16(FP), AX
+	MOVQ    chunks+24(FP), SI
 	LEAQ    (SP), BX
 	ADDQ    $0x3f, BX
 	ANDQ    $-64, BX
@@ -7584,14 +7578,13 @@ DATA avx2_04040404<>+24(SB)/4, $0x04040404
 DATA avx2_04040404<>+28(SB)/4, $0x04040404
 GLOBL avx2_04040404<>(SB), RODATA|NOPTR, $32
 
-// func gemv1Q3_KAVX2(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+// func gemvQ3_KAVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3
-TEXT ·gemv1Q3_KAVX2(SB), $576-40
+TEXT ·gemvQ3_KAVX2(SB), $576-32
 	MOVQ    x+8(FP), R8
 	MOVQ    y+0(FP), R9
-	MOVQ    panels+16(FP), AX
-	MOVQ    stride+24(FP), CX
-	MOVQ    chunks+32(FP), SI
+	MOVQ    panel+16(FP), AX
+	MOVQ    chunks+24(FP), SI
 	LEAQ    (SP), BX
 	ADDQ    $0x3f, BX
 	ANDQ    $-64, BX
@@ -8902,14 +8895,13 @@ half:
 	VZEROUPPER
 	RET
 
-// func gemv1Q4_KAVX2(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+// func gemvQ4_KAVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3
-TEXT ·gemv1Q4_KAVX2(SB), $576-40
+TEXT ·gemvQ4_KAVX2(SB), $576-32
 	MOVQ    x+8(FP), R8
 	MOVQ    y+0(FP), R9
-	MOVQ    panels+16(FP), AX
-	MOVQ    stride+24(FP), CX
-	MOVQ    chunks+32(FP), SI
+	MOVQ    panel+16(FP), AX
+	MOVQ    chunks+24(FP), SI
 	LEAQ    (SP), BX
 	ADDQ    $0x3f, BX
 	ANDQ    $-64, BX
@@ -10160,14 +10152,13 @@ chunk:
 	VZEROUPPER
 	RET
 
-// func gemv1Q5_KAVX2(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+// func gemvQ5_KAVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3
-TEXT ·gemv1Q5_KAVX2(SB), $576-40
+TEXT ·gemvQ5_KAVX2(SB), $576-32
 	MOVQ    x+8(FP), R8
 	MOVQ    y+0(FP), R9
-	MOVQ    panels+16(FP), AX
-	MOVQ    stride+24(FP), CX
-	MOVQ    chunks+32(FP), SI
+	MOVQ    panel+16(FP), AX
+	MOVQ    chunks+24(FP), SI
 	LEAQ    (SP), BX
 	ADDQ    $0x3f, BX
 	ANDQ    $-64, BX
@@ -11559,14 +11550,13 @@ DATA avx2_30303030<>+24(SB)/4, $0x30303030
 DATA avx2_30303030<>+28(SB)/4, $0x30303030
 GLOBL avx2_30303030<>(SB), RODATA|NOPTR, $32
 
-// func gemv1Q6_KAVX2(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+// func gemvQ6_KAVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3
-TEXT ·gemv1Q6_KAVX2(SB), $576-40
+TEXT ·gemvQ6_KAVX2(SB), $576-32
 	MOVQ    x+8(FP), R8
 	MOVQ    y+0(FP), R9
-	MOVQ    panels+16(FP), AX
-	MOVQ    stride+24(FP), CX
-	MOVQ    chunks+32(FP), SI
+	MOVQ    panel+16(FP), AX
+	MOVQ    chunks+24(FP), SI
 	LEAQ    (SP), BX
 	ADDQ    $0x3f, BX
 	ANDQ    $-64, BX

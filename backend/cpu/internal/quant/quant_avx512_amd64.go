@@ -9,147 +9,97 @@ package quant
 //go:noescape
 func expandQ8_0AVX512(dst *float32, block *byte, chunks int)
 
-// gemv1Q8_0AVX512 writes y[lane] = DOT(x, weight) of 1 panel(s) of Q8_0 over chunks·32 inputs.
+// gemvQ8_0AVX512 writes y[lane] = DOT(x, weight) of a panel of Q8_0 over chunks·32 inputs.
 //
 //go:noescape
-func gemv1Q8_0AVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
-
-// gemv2Q8_0AVX512 writes y[lane] = DOT(x, weight) of 2 panel(s) of Q8_0 over chunks·32 inputs.
-//
-//go:noescape
-func gemv2Q8_0AVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+func gemvQ8_0AVX512(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ4_0AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q4_0 panel as dst[32·chunks][32].
 //
 //go:noescape
 func expandQ4_0AVX512(dst *float32, block *byte, chunks int)
 
-// gemv1Q4_0AVX512 writes y[lane] = DOT(x, weight) of 1 panel(s) of Q4_0 over chunks·32 inputs.
+// gemvQ4_0AVX512 writes y[lane] = DOT(x, weight) of a panel of Q4_0 over chunks·32 inputs.
 //
 //go:noescape
-func gemv1Q4_0AVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
-
-// gemv2Q4_0AVX512 writes y[lane] = DOT(x, weight) of 2 panel(s) of Q4_0 over chunks·32 inputs.
-//
-//go:noescape
-func gemv2Q4_0AVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+func gemvQ4_0AVX512(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ4_1AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q4_1 panel as dst[32·chunks][32].
 //
 //go:noescape
 func expandQ4_1AVX512(dst *float32, block *byte, chunks int)
 
-// gemv1Q4_1AVX512 writes y[lane] = DOT(x, weight) of 1 panel(s) of Q4_1 over chunks·32 inputs.
+// gemvQ4_1AVX512 writes y[lane] = DOT(x, weight) of a panel of Q4_1 over chunks·32 inputs.
 //
 //go:noescape
-func gemv1Q4_1AVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
-
-// gemv2Q4_1AVX512 writes y[lane] = DOT(x, weight) of 2 panel(s) of Q4_1 over chunks·32 inputs.
-//
-//go:noescape
-func gemv2Q4_1AVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+func gemvQ4_1AVX512(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ5_0AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q5_0 panel as dst[32·chunks][32].
 //
 //go:noescape
 func expandQ5_0AVX512(dst *float32, block *byte, chunks int)
 
-// gemv1Q5_0AVX512 writes y[lane] = DOT(x, weight) of 1 panel(s) of Q5_0 over chunks·32 inputs.
+// gemvQ5_0AVX512 writes y[lane] = DOT(x, weight) of a panel of Q5_0 over chunks·32 inputs.
 //
 //go:noescape
-func gemv1Q5_0AVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
-
-// gemv2Q5_0AVX512 writes y[lane] = DOT(x, weight) of 2 panel(s) of Q5_0 over chunks·32 inputs.
-//
-//go:noescape
-func gemv2Q5_0AVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+func gemvQ5_0AVX512(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ5_1AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q5_1 panel as dst[32·chunks][32].
 //
 //go:noescape
 func expandQ5_1AVX512(dst *float32, block *byte, chunks int)
 
-// gemv1Q5_1AVX512 writes y[lane] = DOT(x, weight) of 1 panel(s) of Q5_1 over chunks·32 inputs.
+// gemvQ5_1AVX512 writes y[lane] = DOT(x, weight) of a panel of Q5_1 over chunks·32 inputs.
 //
 //go:noescape
-func gemv1Q5_1AVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
-
-// gemv2Q5_1AVX512 writes y[lane] = DOT(x, weight) of 2 panel(s) of Q5_1 over chunks·32 inputs.
-//
-//go:noescape
-func gemv2Q5_1AVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+func gemvQ5_1AVX512(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ2_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q2_K panel as dst[32·chunks][32].
 //
 //go:noescape
 func expandQ2_KAVX512(dst *float32, block *byte, chunks int)
 
-// gemv1Q2_KAVX512 writes y[lane] = DOT(x, weight) of 1 panel(s) of Q2_K over chunks·32 inputs.
+// gemvQ2_KAVX512 writes y[lane] = DOT(x, weight) of a panel of Q2_K over chunks·32 inputs.
 //
 //go:noescape
-func gemv1Q2_KAVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
-
-// gemv2Q2_KAVX512 writes y[lane] = DOT(x, weight) of 2 panel(s) of Q2_K over chunks·32 inputs.
-//
-//go:noescape
-func gemv2Q2_KAVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+func gemvQ2_KAVX512(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ3_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q3_K panel as dst[32·chunks][32].
 //
 //go:noescape
 func expandQ3_KAVX512(dst *float32, block *byte, chunks int)
 
-// gemv1Q3_KAVX512 writes y[lane] = DOT(x, weight) of 1 panel(s) of Q3_K over chunks·32 inputs.
+// gemvQ3_KAVX512 writes y[lane] = DOT(x, weight) of a panel of Q3_K over chunks·32 inputs.
 //
 //go:noescape
-func gemv1Q3_KAVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
-
-// gemv2Q3_KAVX512 writes y[lane] = DOT(x, weight) of 2 panel(s) of Q3_K over chunks·32 inputs.
-//
-//go:noescape
-func gemv2Q3_KAVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+func gemvQ3_KAVX512(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ4_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q4_K panel as dst[32·chunks][32].
 //
 //go:noescape
 func expandQ4_KAVX512(dst *float32, block *byte, chunks int)
 
-// gemv1Q4_KAVX512 writes y[lane] = DOT(x, weight) of 1 panel(s) of Q4_K over chunks·32 inputs.
+// gemvQ4_KAVX512 writes y[lane] = DOT(x, weight) of a panel of Q4_K over chunks·32 inputs.
 //
 //go:noescape
-func gemv1Q4_KAVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
-
-// gemv2Q4_KAVX512 writes y[lane] = DOT(x, weight) of 2 panel(s) of Q4_K over chunks·32 inputs.
-//
-//go:noescape
-func gemv2Q4_KAVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+func gemvQ4_KAVX512(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ5_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q5_K panel as dst[32·chunks][32].
 //
 //go:noescape
 func expandQ5_KAVX512(dst *float32, block *byte, chunks int)
 
-// gemv1Q5_KAVX512 writes y[lane] = DOT(x, weight) of 1 panel(s) of Q5_K over chunks·32 inputs.
+// gemvQ5_KAVX512 writes y[lane] = DOT(x, weight) of a panel of Q5_K over chunks·32 inputs.
 //
 //go:noescape
-func gemv1Q5_KAVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
-
-// gemv2Q5_KAVX512 writes y[lane] = DOT(x, weight) of 2 panel(s) of Q5_K over chunks·32 inputs.
-//
-//go:noescape
-func gemv2Q5_KAVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+func gemvQ5_KAVX512(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ6_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q6_K panel as dst[32·chunks][32].
 //
 //go:noescape
 func expandQ6_KAVX512(dst *float32, block *byte, chunks int)
 
-// gemv1Q6_KAVX512 writes y[lane] = DOT(x, weight) of 1 panel(s) of Q6_K over chunks·32 inputs.
+// gemvQ6_KAVX512 writes y[lane] = DOT(x, weight) of a panel of Q6_K over chunks·32 inputs.
 //
 //go:noescape
-func gemv1Q6_KAVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
-
-// gemv2Q6_KAVX512 writes y[lane] = DOT(x, weight) of 2 panel(s) of Q6_K over chunks·32 inputs.
-//
-//go:noescape
-func gemv2Q6_KAVX512(y *float32, x *float32, panels *byte, stride uintptr, chunks int)
+func gemvQ6_KAVX512(y *float32, x *float32, panel *byte, chunks int)

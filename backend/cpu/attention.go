@@ -1,0 +1,471 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+
+	"samebit/backend"
+	"samebit/backend/cpu/internal/attn"
+	"samebit/tensor"
+)
+
+// plan is the pass under way. Cosines and sines are formed once per pass and
+// rotary table, on the workers.
+type plan struct {
+	segs   []backend.Seg
+	rows   int
+	pos    []int32 // by row
+	angles []angles
+}
+
+type angles struct {
+	rope     *backend.RoPE
+	cos, sin []float32 // [rows, pairs]
+	ready    bool
+}
+
+func (p *plan) Segs() []backend.Seg { return p.segs }
+func (p *plan) Rows() int           { return p.rows }
+
+func (s *stream) Plan(segs []backend.Seg) backend.Plan {
+	p := &s.plan
+	p.segs = append(p.segs[:0], segs...)
+	p.pos = p.pos[:0]
+	p.rows = 0
+	for i := range p.angles {
+		p.angles[i].ready = false
+	}
+	if s.fails(backend.CheckPlan(segs)) {
+		return p
+	}
+	for i := range segs {
+		for r := range segs[i].Rows {
+			p.pos = append(p.pos, int32(segs[i].Pos+r))
+		}
+	}
+	p.rows = len(p.pos)
+	return p
+}
+
+// turn returns the angles of a table for this pass.
+func (s *stream) turn(rope *backend.RoPE) *angles {
+	p := &s.plan
+	var a *angles
+	for i := range p.angles {
+		if p.angles[i].rope == rope {
+			a = &p.angles[i]
+		}
+	}
+	if a == nil {
+		p.angles = append(p.angles, angles{rope: rope})
+		a = &p.angles[len(p.angles)-1]
+	}
+	if a.ready {
+		return a
+	}
+	if n := p.rows * len(rope.Inv); cap(a.cos) < n {
+		a.cos, a.sin = make([]float32, n), make([]float32, n)
+	} else {
+		a.cos, a.sin = a.cos[:n], a.sin[:n]
+	}
+	s.attn.angles = a
+	s.run((p.rows+anglesPer-1)/anglesPer, anglesBody)
+	a.ready = true
+	return a
+}
+
+const anglesPer = 4 // rows per chunk; a row takes some 5 µs
+
+func anglesBody(s *stream, _, chunk int) {
+	a, p := s.attn.angles, &s.plan
+	h := len(a.rope.Inv)
+	for r := chunk * anglesPer; r < min((chunk+1)*anglesPer, p.rows); r++ {
+		a.rope.Angles(a.cos[r*h:(r+1)*h], a.sin[r*h:(r+1)*h], int(p.pos[r]))
+	}
+}
+
+// attention holds the operands of the attention op under way.
+type attention struct {
+	angles        *angles
+	heads         int
+	q, out, k, v  matrix
+	layer, window int
+	scale         float32
+	group, d      int
+	perRow        int // values per row of the output of scores and weights
+	scores        bool
+	tasks         []task
+	work          []attnWork // by worker
+
+	// Split over key blocks: triples of every block, merged in order afterwards.
+	m, l, o []float32
+	blocks  int
+}
+
+// task is a piece of one KV head's attention: rows [row, row+rows) of a segment,
+// and for a split one, key blocks [b0, b1).
+type task struct {
+	seg, head, row, rows int
+	b0, b1               int
+}
+
+// attnWork is a worker's memory.
+type attnWork struct {
+	job    attn.Job
+	k, v   [][]float32
+	lo, hi []int32
+}
+
+func (s *stream) NormRoPE(dst, x, w tensor.Tensor, eps float32, rope *backend.RoPE, p backend.Plan) {
+	if s.err != nil || s.fails(backend.CheckNormRoPE(dst, x, w, rope, p)) || !s.current(p) {
+		return
+	}
+	s.rows.w, s.rows.eps, s.attn.angles, s.attn.heads = nil, eps, nil, x.Dim(1)
+	if w.Valid() {
+		s.rows.w = s.vector(w)
+	}
+	if rope != nil {
+		s.attn.angles = s.turn(rope)
+	}
+	s.each(s.host(dst), s.host(x), matrix{}, matrix{}, func(s *stream, dst, x, _, _ []float32, r int) {
+		if s.rows.w != nil {
+			s.dev.vec.RMSNorm(dst, x, s.rows.w, s.rows.eps)
+			x = dst
+		}
+		a := s.attn.angles
+		if a == nil {
+			if s.rows.w == nil {
+				copy(dst, x)
+			}
+			return
+		}
+		h := len(a.rope.Inv)
+		r /= s.attn.heads
+		s.dev.vec.Rotate(dst, x, a.cos[r*h:(r+1)*h], a.sin[r*h:(r+1)*h])
+	})
+}
+
+// current reports whether p is this stream's plan.
+func (s *stream) current(p backend.Plan) bool {
+	if q, ok := p.(*plan); !ok || q != &s.plan {
+		s.fails(fmt.Errorf("cpu: the plan belongs to another stream"))
+		return false
+	}
+	return true
+}
+
+// pageHead returns the keys [D][64] and values [64][D] of one layer and head in
+// a page. The shape was checked by Plan and the op.
+func pageHead(page tensor.Tensor, layer, head int) (k, v []float32) {
+	f, _ := page.F32()
+	heads, n := page.Dim(1), backend.Page*page.Dim(3)
+	i, j := (2*layer*heads+head)*n, ((2*layer+1)*heads+head)*n
+	return f[i : i+n], f[j : j+n]
+}
+
+func (s *stream) PutKV(p backend.Plan, layer int, k, v tensor.Tensor) {
+	if s.err != nil || s.fails(backend.CheckPutKV(p, layer, k, v)) || !s.current(p) {
+		return
+	}
+	a := &s.attn
+	a.k, a.v, a.layer, a.heads, a.d = s.host(k), s.host(v), layer, k.Dim(1), k.Dim(2)
+	a.tasks = a.tasks[:0]
+	for i := range s.plan.segs {
+		g := &s.plan.segs[i]
+		for r := 0; r < g.Rows; {
+			n := min(g.Rows-r, backend.Page-(g.Slot+r)%backend.Page) // within one page
+			a.tasks = append(a.tasks, task{seg: i, row: r, rows: n})
+			r += n
+		}
+	}
+	if s.err != nil {
+		return
+	}
+	if k.Dim(0) == 1 {
+		putBody(s, 0, 0)
+		return
+	}
+	s.run(len(a.tasks), putBody)
+}
+
+func putBody(s *stream, _, chunk int) {
+	a := &s.attn
+	t := &a.tasks[chunk]
+	g := &s.plan.segs[t.seg]
+	slot := (g.Slot + t.row) % backend.Page
+	page := g.KV[(g.Slot+t.row)/backend.Page]
+	for h := range a.heads {
+		pk, pv := pageHead(page, a.layer, h)
+		for i := range t.rows {
+			r := (g.Row+t.row+i)*a.heads + h
+			for c, x := range a.k.row(r) {
+				pk[c*backend.Page+slot+i] = x
+			}
+			copy(pv[(slot+i)*a.d:], a.v.row(r))
+		}
+	}
+}
+
+// queryRows is about how many rows of a job share a pass over keys and values.
+const queryRows = 96
+
+func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
+	if s.err != nil || s.fails(backend.CheckAttention(dst, q, p, layer)) || !s.current(p) {
+		return
+	}
+	s.attend(dst, q, layer, scale, window)
+	if s.err != nil {
+		return
+	}
+	a := &s.attn
+	if s.split() {
+		s.run(len(a.tasks), splitBody)
+		s.run(len(s.plan.segs)*s.kvHeads(), mergeBody)
+		return
+	}
+	a.tasks = a.tasks[:0]
+	per := max(1, queryRows/a.group)
+	for i := range s.plan.segs {
+		g := &s.plan.segs[i]
+		for r := (g.Rows - 1) / per * per; r >= 0; r -= per { // the longest first
+			for h := range s.kvHeads() {
+				a.tasks = append(a.tasks, task{seg: i, head: h, row: r, rows: min(per, g.Rows-r)})
+			}
+		}
+	}
+	s.run(len(a.tasks), attendBody)
+}
+
+func (s *stream) kvHeads() int { return s.plan.segs[0].KV[0].Dim(1) }
+
+// attend notes the operands shared by attention, scores and weights.
+func (s *stream) attend(dst, q tensor.Tensor, layer int, scale float32, window int) {
+	a := &s.attn
+	a.q, a.out = s.host(q), s.host(dst)
+	a.layer, a.scale, a.window, a.d = layer, scale, window, q.Dim(2)
+	a.group = q.Dim(1) / s.kvHeads()
+	a.heads = q.Dim(1)
+}
+
+// job sets up a worker's job for rows of one KV head.
+func (s *stream) job(worker int, t *task) *attn.Job {
+	a, w := &s.attn, &s.attn.work[worker]
+	g := &s.plan.segs[t.seg]
+	w.k, w.v, w.lo, w.hi = w.k[:0], w.v[:0], w.lo[:0], w.hi[:0]
+	last := g.Slot + t.row + t.rows // slots that the last row sees
+	for b := range (last + backend.Page - 1) / backend.Page {
+		k, v := pageHead(g.KV[b], a.layer, t.head)
+		w.k, w.v = append(w.k, k), append(w.v, v)
+	}
+	for i := range t.rows {
+		own := g.Slot + t.row + i
+		lo := 0
+		if a.window > 0 {
+			lo = max(0, own-a.window+1)
+		}
+		for range a.group {
+			w.lo, w.hi = append(w.lo, int32(lo)), append(w.hi, int32(own+1))
+		}
+	}
+	first := (g.Row+t.row)*a.q.stride + t.head*a.group*a.q.stride2
+	w.job = attn.Job{
+		Q: a.q.v[first:], QStride: a.q.stride, Group: a.group, Rows: t.rows * a.group, D: a.d,
+		Lo: w.lo, Hi: w.hi, K: w.k, V: w.v, Scale: a.scale,
+	}
+	return &w.job
+}
+
+func attendBody(s *stream, worker, chunk int) {
+	a := &s.attn
+	t := &a.tasks[chunk]
+	j := s.job(worker, t)
+	g := &s.plan.segs[t.seg]
+	j.Out = a.out.v[(g.Row+t.row)*a.out.stride+t.head*a.group*a.out.stride2:]
+	j.OutStride = a.out.stride
+	s.dev.attn.Attend(j, s.tmp(worker, attn.ScratchSize(j.Rows, j.D)))
+}
+
+// Splitting over key blocks pays when heads alone do not feed the workers and
+// the past is long.
+const (
+	splitBlocks = 4 // fewest blocks per task
+	splitRows   = 8 // most rows of a job
+)
+
+// split cuts the work of a decode pass over key blocks and reports whether it did.
+func (s *stream) split() bool {
+	a, p := &s.attn, &s.plan
+	if s.dev.pool.Threads() == 1 || a.window > 0 {
+		return false
+	}
+	heads, blocks := s.kvHeads(), 0
+	for i := range p.segs {
+		g := &p.segs[i]
+		if g.Rows*a.group > splitRows {
+			return false
+		}
+		blocks = max(blocks, (g.Slot+g.Rows+backend.Page-1)/backend.Page)
+	}
+	if len(p.segs)*heads >= 4*s.dev.pool.Threads() || blocks < 2*splitBlocks {
+		return false
+	}
+	a.tasks, a.blocks = a.tasks[:0], blocks
+	parts := min(blocks/splitBlocks, 4*s.dev.pool.Threads())
+	rows := 0
+	for i := range p.segs {
+		g := &p.segs[i]
+		n := (g.Slot + g.Rows + backend.Page - 1) / backend.Page
+		for h := range heads {
+			for c := range parts {
+				if b0, b1 := n*c/parts, n*(c+1)/parts; b0 < b1 {
+					a.tasks = append(a.tasks, task{seg: i, head: h, rows: g.Rows, b0: b0, b1: b1})
+				}
+			}
+		}
+		rows += g.Rows * a.group * heads
+	}
+	n := len(p.segs) * heads * blocks * splitRows
+	if len(a.m) < n {
+		a.m, a.l = aligned(n), aligned(n)
+	}
+	if len(a.o) < n*a.d {
+		a.o = aligned(n * a.d)
+	}
+	return true
+}
+
+// triples returns where the partials of one block of one head go.
+func (a *attention) triples(seg, heads, head, block, rows int) (m, l, o []float32) {
+	i := ((seg*heads+head)*a.blocks + block) * splitRows
+	return a.m[i : i+rows], a.l[i : i+rows], a.o[i*a.d : (i+rows)*a.d]
+}
+
+func splitBody(s *stream, worker, chunk int) {
+	a := &s.attn
+	t := &a.tasks[chunk]
+	j := s.job(worker, t)
+	tmp := s.tmp(worker, attn.ScratchSize(j.Rows, j.D))
+	for b := t.b0; b < t.b1; b++ {
+		m, l, o := a.triples(t.seg, s.kvHeads(), t.head, b, j.Rows)
+		s.dev.attn.Partials(j, b, m, l, o, tmp)
+	}
+}
+
+func mergeBody(s *stream, worker, chunk int) {
+	a, heads := &s.attn, s.kvHeads()
+	seg, head := chunk/heads, chunk%heads
+	g := &s.plan.segs[seg]
+	rows := g.Rows * a.group
+	tmp := s.tmp(worker, attn.ScratchSize(rows, a.d)+(a.d+2)*splitRows)
+	m, l := tmp[:rows], tmp[splitRows:splitRows+rows]
+	o := tmp[2*splitRows : 2*splitRows+rows*a.d]
+	rest := tmp[(2+a.d)*splitRows:]
+	attn.Reset(m, l, o)
+	for b := range (g.Slot + g.Rows + backend.Page - 1) / backend.Page {
+		mb, lb, ob := a.triples(seg, heads, head, b, rows)
+		s.dev.attn.Merge(m, l, o, mb, lb, ob, a.d, rest)
+	}
+	for i := range g.Rows {
+		out := a.out.v[(g.Row+i)*a.out.stride+head*a.group*a.out.stride2:]
+		s.dev.attn.Finish(out, a.out.stride2, l[i*a.group:(i+1)*a.group], o[i*a.group*a.d:], a.d)
+	}
+}
+
+func (s *stream) AttnWeights(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
+	s.attnRows("AttnWeights", dst, q, p, layer, scale, window, false)
+}
+
+func (s *stream) AttnScores(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
+	s.attnRows("AttnScores", dst, q, p, layer, scale, window, true)
+}
+
+func (s *stream) attnRows(op string, dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int, scores bool) {
+	if s.err != nil || s.fails(backend.CheckAttnWeights(op, dst, q, p, layer)) || !s.current(p) {
+		return
+	}
+	s.attend(dst, q, layer, scale, window)
+	if s.err != nil {
+		return
+	}
+	a := &s.attn
+	a.scores, a.perRow = scores, dst.Dim(2)
+	a.tasks = a.tasks[:0]
+	for i := range s.plan.segs {
+		for r := range s.plan.segs[i].Rows {
+			for h := range s.kvHeads() {
+				a.tasks = append(a.tasks, task{seg: i, head: h, row: r, rows: 1})
+			}
+		}
+	}
+	s.run(len(a.tasks), weightsBody)
+}
+
+func weightsBody(s *stream, worker, chunk int) {
+	a := &s.attn
+	t := &a.tasks[chunk]
+	j := s.job(worker, t)
+	g := &s.plan.segs[t.seg]
+	first := (g.Row+t.row)*a.out.stride + t.head*a.group*a.out.stride2
+	stride := a.out.stride2
+	tmp := s.tmp(worker, attn.ScratchSize(j.Rows, j.D))
+	if !a.scores {
+		for i := range a.group { // beyond the visible slots
+			clear(a.out.v[first+i*stride : first+i*stride+a.perRow])
+		}
+		s.dev.attn.Weights(a.out.v[first:], stride, j, tmp)
+		return
+	}
+	s.dev.attn.Scores(a.out.v[first:], stride, j, tmp)
+	for i := range a.group {
+		row := a.out.v[first+i*stride : first+i*stride+a.perRow]
+		for k := range row {
+			if k < int(j.Lo[i]) || k >= int(j.Hi[i]) {
+				row[k] = float32(math.Inf(-1))
+			}
+		}
+	}
+}
+
+func (s *stream) GetPage(dst, page tensor.Tensor) {
+	if s.err != nil || s.fails(backend.CheckPage("GetPage", dst, page)) {
+		return
+	}
+	pageRows(dst, page, func(k, v, rk, rv []float32, d int) {
+		for j := range len(rk) / d {
+			for c := range d {
+				rk[j*d+c] = k[c*backend.Page+j]
+			}
+		}
+		copy(rv, v)
+	})
+}
+
+func (s *stream) PutPage(page, src tensor.Tensor) {
+	if s.err != nil || s.fails(backend.CheckPage("PutPage", src, page)) {
+		return
+	}
+	pageRows(src, page, func(k, v, rk, rv []float32, d int) {
+		for j := range len(rk) / d {
+			for c := range d {
+				k[c*backend.Page+j] = rk[j*d+c]
+			}
+		}
+		copy(v, rv)
+	})
+}
+
+// pageRows calls f with the keys and values of each layer and head in a page and
+// the rows [n, D] that stand for them outside.
+func pageRows(rows, page tensor.Tensor, f func(k, v, rk, rv []float32, d int)) {
+	if rows.Dim(2) == 0 {
+		return
+	}
+	for l := range page.Dim(0) / 2 {
+		for h := range page.Dim(1) {
+			k, v := pageHead(page, l, h)
+			rk, _ := rows.Index(2 * l).Index(h).F32()
+			rv, _ := rows.Index(2*l + 1).Index(h).F32()
+			f(k, v, rk, rv, page.Dim(3))
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package cpu
+
+import (
+	"fmt"
+	"sync"
+
+	"samebit/backend"
+	"samebit/tensor"
+)
+
+// memory is a buffer outside the Go heap.
+type memory struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (m *memory) Len() int     { return len(m.b) }
+func (m *memory) Host() []byte { return m.b }
+
+func (m *memory) free() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.b != nil {
+		unmap(m.b)
+		m.b = nil
+	}
+}
+
+func alloc(bytes int) (tensor.Buffer, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("cpu: Alloc of %d bytes: %w", bytes, backend.ErrNoMemory)
+	}
+	if bytes == 0 {
+		return &memory{b: []byte{}}, nil
+	}
+	b, err := mapped(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("cpu: Alloc of %d bytes: %w: %w", bytes, backend.ErrNoMemory, err)
+	}
+	return &memory{b: b}, nil
+}

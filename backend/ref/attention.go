@@ -1,0 +1,225 @@
+package ref
+
+import (
+	"math"
+
+	"samebit/backend"
+	"samebit/internal/canon"
+	"samebit/tensor"
+)
+
+// rotate turns the first 2·len(cos) components in half-split pairs
+// (numerics.md 6) and copies the rest.
+func rotate(dst, x, cos, sin []float32) {
+	h := len(cos)
+	for i := range h {
+		a, b := x[i], x[i+h]
+		dst[i] = canon.FMA32(a, cos[i], -float32(b*sin[i]))
+		dst[i+h] = canon.FMA32(b, cos[i], float32(a*sin[i]))
+	}
+	copy(dst[2*h:], x[2*h:])
+}
+
+func (s *stream) NormRoPE(dst, x, w tensor.Tensor, eps float32, rope *backend.RoPE, p backend.Plan) {
+	if s.err != nil || s.fails(backend.CheckNormRoPE(dst, x, w, rope, p)) {
+		return
+	}
+	wv, _ := w.F32()
+	y := make([]float32, x.Dim(2))
+	var cos, sin []float32
+	if rope != nil {
+		cos, sin = make([]float32, len(rope.Inv)), make([]float32, len(rope.Inv))
+	}
+	for _, g := range p.Segs() {
+		for i := range g.Rows {
+			if rope != nil {
+				rope.Angles(cos, sin, g.Pos+i)
+			}
+			for h := range x.Dim(1) {
+				v := x.Vec(g.Row+i, h)
+				if wv != nil {
+					rmsNorm(y, v, wv, eps)
+					v = y
+				}
+				rotate(dst.Vec(g.Row+i, h), v, cos, sin)
+			}
+		}
+	}
+}
+
+// slot returns the key (part 0) or value (part 1) of a slot; pages of this
+// device lie as their logical shape says.
+func slot(g *backend.Seg, layer, part, head, j int) []float32 {
+	pg := g.KV[j/backend.Page]
+	v, _ := pg.F32()
+	d := pg.Dim(3)
+	o := ((2*layer+part)*pg.Dim(1)+head)*backend.Page + j%backend.Page
+	return v[o*d : (o+1)*d]
+}
+
+func (s *stream) PutKV(p backend.Plan, layer int, k, v tensor.Tensor) {
+	if s.err != nil || s.fails(backend.CheckPutKV(p, layer, k, v)) {
+		return
+	}
+	segs := p.Segs()
+	for gi := range segs {
+		g := &segs[gi]
+		for i := range g.Rows {
+			for h := range k.Dim(1) {
+				copy(slot(g, layer, 0, h, g.Slot+i), k.Vec(g.Row+i, h))
+				copy(slot(g, layer, 1, h, g.Slot+i), v.Vec(g.Row+i, h))
+			}
+		}
+	}
+}
+
+// span is the range of slots [lo, own] that row i of a segment sees. A window
+// reaches by position; slots and positions of a segment differ by a constant.
+func span(g *backend.Seg, i, window int) (lo, own int) {
+	own = g.Slot + i
+	if window > 0 {
+		lo = max(0, own-window+1)
+	}
+	return lo, own
+}
+
+// attend is numerics.md 7 for one query over slots [lo, own]; it returns the
+// final maximum and sum.
+func attend(out, q []float32, g *backend.Seg, layer, head int, scale float32, lo, own int) (m, l float32) {
+	m = float32(math.Inf(-1))
+	clear(out)
+	d := len(q)
+	o := make([]float32, d)
+	var p [backend.Page]float32
+	for b := lo / backend.Page; b*backend.Page <= own; b++ {
+		first, last := max(lo, b*backend.Page), min(own, (b+1)*backend.Page-1)
+		mb := float32(math.Inf(-1))
+		clear(p[:])
+		for j := first; j <= last; j++ {
+			sj := dot(q, slot(g, layer, 0, head, j)) * scale
+			p[j%backend.Page] = sj
+			if sj > mb {
+				mb = sj
+			}
+		}
+		for j := first; j <= last; j++ {
+			p[j%backend.Page] = canon.Exp(p[j%backend.Page] - mb)
+		}
+		lb := sum(p[:])
+		clear(o)
+		for j := first; j <= last; j++ {
+			v := slot(g, layer, 1, head, j)
+			for c := range o {
+				o[c] = canon.FMA32(p[j%backend.Page], v[c], o[c])
+			}
+		}
+		mm := m
+		if mb > mm {
+			mm = mb
+		}
+		al, be := canon.Exp(m-mm), canon.Exp(mb-mm)
+		l = canon.FMA32(lb, be, float32(l*al))
+		for c := range out {
+			ob := 0 + o[c] // a chain may end at -0; the add of +0 makes it +0
+			out[c] = canon.FMA32(ob, be, float32(out[c]*al))
+		}
+		m = mm
+	}
+	r := 1 / l
+	for c := range out {
+		out[c] *= r
+	}
+	return m, l
+}
+
+func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
+	if s.err != nil || s.fails(backend.CheckAttention(dst, q, p, layer)) {
+		return
+	}
+	segs := p.Segs()
+	for gi := range segs {
+		g := &segs[gi]
+		group := q.Dim(1) / g.KV[0].Dim(1)
+		for i := range g.Rows {
+			lo, own := span(g, i, window)
+			for h := range q.Dim(1) {
+				attend(dst.Vec(g.Row+i, h), q.Vec(g.Row+i, h), g, layer, h/group, scale, lo, own)
+			}
+		}
+	}
+}
+
+// eachScore calls f with the scores of every (row, head) over its visible slots.
+func eachScore(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int, f func(g *backend.Seg, q, dst []float32, head, lo, own int)) {
+	segs := p.Segs()
+	for gi := range segs {
+		g := &segs[gi]
+		group := q.Dim(1) / g.KV[0].Dim(1)
+		for i := range g.Rows {
+			lo, own := span(g, i, window)
+			for h := range q.Dim(1) {
+				d := dst.Vec(g.Row+i, h)
+				for j := lo; j <= own; j++ {
+					d[j] = dot(q.Vec(g.Row+i, h), slot(g, layer, 0, h/group, j)) * scale
+				}
+				f(g, q.Vec(g.Row+i, h), d, h/group, lo, own)
+			}
+		}
+	}
+}
+
+func (s *stream) AttnScores(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
+	if s.err != nil || s.fails(backend.CheckAttnWeights("AttnScores", dst, q, p, layer)) {
+		return
+	}
+	eachScore(dst, q, p, layer, scale, window, func(_ *backend.Seg, _, d []float32, _, lo, own int) {
+		for j := range d {
+			if j < lo || j > own {
+				d[j] = float32(math.Inf(-1))
+			}
+		}
+	})
+}
+
+func (s *stream) AttnWeights(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
+	if s.err != nil || s.fails(backend.CheckAttnWeights("AttnWeights", dst, q, p, layer)) {
+		return
+	}
+	out := make([]float32, q.Dim(2))
+	eachScore(dst, q, p, layer, scale, window, func(g *backend.Seg, q, d []float32, head, lo, own int) {
+		m, l := attend(out, q, g, layer, head, scale, lo, own)
+		r := 1 / l
+		for j := range d {
+			if j < lo || j > own {
+				d[j] = 0
+			} else {
+				d[j] = canon.Exp(d[j]-m) * r
+			}
+		}
+	})
+}
+
+func (s *stream) GetPage(dst, page tensor.Tensor) {
+	if s.err != nil || s.fails(backend.CheckPage("GetPage", dst, page)) {
+		return
+	}
+	pageRows(dst, page, func(row, slot []float32) { copy(row, slot) })
+}
+
+func (s *stream) PutPage(page, src tensor.Tensor) {
+	if s.err != nil || s.fails(backend.CheckPage("PutPage", src, page)) {
+		return
+	}
+	pageRows(src, page, func(row, slot []float32) { copy(slot, row) })
+}
+
+func pageRows(rows, page tensor.Tensor, f func(row, slot []float32)) {
+	for a := range rows.Dim(0) {
+		for h := range rows.Dim(1) {
+			r, pg := rows.Index(a).Index(h), page.Index(a).Index(h)
+			for j := range rows.Dim(2) {
+				f(r.Row(j), pg.Row(j))
+			}
+		}
+	}
+}

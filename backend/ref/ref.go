@@ -1,0 +1,145 @@
+// Package ref is the meaning of every op: plain loops over float32 in the steps
+// and orders of docs/numerics.md. It is not optimised, ever; the other devices
+// must give its bits.
+package ref
+
+import (
+	"fmt"
+	"unsafe"
+
+	"samebit/backend"
+	"samebit/internal/blockq"
+	"samebit/tensor"
+)
+
+type device struct{}
+
+// New returns the reference device.
+func New() backend.Device { return device{} }
+
+func (device) Name() string { return "ref" }
+
+func (device) Info() backend.Info {
+	return backend.Info{Name: "ref", Model: "plain loops", Kernels: "ref", Threads: 1}
+}
+
+type buffer []byte
+
+func (b buffer) Len() int     { return len(b) }
+func (b buffer) Host() []byte { return b }
+
+func (device) Alloc(bytes int) (tensor.Buffer, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("ref: Alloc of %d bytes: %w", bytes, backend.ErrNoMemory)
+	}
+	const align = 256
+	b := make([]byte, bytes+align)
+	o := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (align - 1))
+	return buffer(b[o : o+bytes : o+bytes]), nil
+}
+
+func (device) Free(tensor.Buffer) {}
+
+// weight keeps the defined float32 value of every element.
+type weight struct {
+	v    []float32
+	n, k int
+	dt   tensor.DType
+}
+
+func (w *weight) Out() int            { return w.n }
+func (w *weight) In() int             { return w.k }
+func (w *weight) DType() tensor.DType { return w.dt }
+func (w *weight) Bytes() int64        { return int64(4 * len(w.v)) }
+func (w *weight) Aliases() bool       { return false }
+func (w *weight) row(n int) []float32 { return w.v[n*w.k : (n+1)*w.k] }
+
+func (device) Pack(t tensor.Tensor, use backend.Use) (backend.Weight, error) {
+	if err := backend.CheckPack(t, use); err != nil {
+		return nil, err
+	}
+	raw, ok := t.Raw()
+	if !ok {
+		return nil, fmt.Errorf("ref: Pack: %v is not in this process's memory", t)
+	}
+	w := &weight{v: make([]float32, t.Len()), n: t.Dim(0), k: t.Dim(1), dt: t.DType()}
+	if err := blockq.Widen(w.v, raw, t.DType()); err != nil {
+		return nil, fmt.Errorf("ref: Pack: %w", err)
+	}
+	return w, nil
+}
+
+func (device) Unpack(backend.Weight) {}
+
+func (device) NewStream() (backend.Stream, error) { return &stream{}, nil }
+func (device) Close() error                       { return nil }
+
+type plan struct {
+	segs []backend.Seg
+	rows int
+}
+
+func (p *plan) Segs() []backend.Seg { return p.segs }
+func (p *plan) Rows() int           { return p.rows }
+
+type stream struct {
+	err  error
+	plan plan
+}
+
+// fails records err and reports whether the stream is or was failing.
+func (s *stream) fails(err error) bool {
+	if s.err == nil {
+		s.err = err
+	}
+	return s.err != nil
+}
+
+func (s *stream) Err() error   { return s.err }
+func (s *stream) Sync() error  { return s.err }
+func (s *stream) Reset()       { s.err = nil }
+func (s *stream) Close() error { return nil }
+
+func (s *stream) Plan(segs []backend.Seg) backend.Plan {
+	s.plan.segs = append(s.plan.segs[:0], segs...)
+	s.plan.rows = 0
+	if n := len(segs); n > 0 {
+		s.plan.rows = segs[n-1].Row + segs[n-1].Rows
+	}
+	s.fails(backend.CheckPlan(segs))
+	return &s.plan
+}
+
+func (s *stream) Read(dst []byte, src tensor.Tensor) {
+	if s.err != nil {
+		return
+	}
+	b, ok := src.Raw()
+	if !ok || len(b) != len(dst) {
+		s.fails(fmt.Errorf("ref: Read of %v into %d bytes", src, len(dst)))
+		return
+	}
+	copy(dst, b)
+}
+
+func (s *stream) Write(dst tensor.Tensor, src []byte) {
+	if s.err != nil {
+		return
+	}
+	b, ok := dst.Raw()
+	if !ok || len(b) != len(src) {
+		s.fails(fmt.Errorf("ref: Write of %d bytes to %v", len(src), dst))
+		return
+	}
+	copy(b, src)
+}
+
+// own unwraps a weight that this device packed.
+func (s *stream) own(w backend.Weight) *weight {
+	r, ok := w.(*weight)
+	if !ok {
+		s.fails(fmt.Errorf("ref: weight of type %T was packed by another device", w))
+		return nil
+	}
+	return r
+}
