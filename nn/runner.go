@@ -156,16 +156,13 @@ func (r *Runner) Resume(rows []state.Row, snap state.Snapshot) error {
 	return nil
 }
 
-// Rewind goes back to the first n rows and leaves the logits of the last of
-// them. What the state cannot truncate to is replayed; at least one row is.
-func (r *Runner) Rewind(ctx context.Context, n int) error {
+// Truncate goes back to the first n rows. What the state cannot truncate to is
+// replayed. It leaves no logits; Rewind does.
+func (r *Runner) Truncate(ctx context.Context, n int) error {
 	if n < 0 || n > len(r.rows) {
-		return fmt.Errorf("nn: rewinding to row %d of %d", n, len(r.rows))
+		return fmt.Errorf("nn: truncating to row %d of %d", n, len(r.rows))
 	}
-	if n == len(r.rows) && r.fresh {
-		return nil
-	}
-	reached, err := r.State().Truncate(max(n-1, 0))
+	reached, err := r.State().Truncate(n)
 	if err != nil {
 		return err
 	}
@@ -173,6 +170,21 @@ func (r *Runner) Rewind(ctx context.Context, n int) error {
 	clear(r.rows[reached:])
 	r.rows, r.fresh = r.rows[:reached], false
 	return r.Append(ctx, replay)
+}
+
+// Rewind goes back to the first n rows and leaves the logits of the last of them.
+func (r *Runner) Rewind(ctx context.Context, n int) error {
+	if n < 0 || n > len(r.rows) {
+		return fmt.Errorf("nn: rewinding to row %d of %d", n, len(r.rows))
+	}
+	if n == 0 || n == len(r.rows) && r.fresh {
+		return r.Truncate(ctx, n)
+	}
+	last := r.rows[n-1]
+	if err := r.Truncate(ctx, n-1); err != nil {
+		return err
+	}
+	return r.Append(ctx, []state.Row{last})
 }
 
 // Fork returns a second sequence with the same past. It shares the stream, so
@@ -189,9 +201,7 @@ func (r *Runner) Fork() (*Runner, error) {
 
 // Reset empties the sequence.
 func (r *Runner) Reset() error {
-	_, err := r.State().Truncate(0)
-	r.rows, r.fresh = r.rows[:0], false
-	return err
+	return r.Truncate(context.Background(), 0)
 }
 
 // Close releases the sequence's memory, not its stream.
@@ -199,3 +209,7 @@ func (r *Runner) Close() {
 	r.State().Release()
 	r.c.Close()
 }
+
+// OnProgress replaces the function that is called between the chunks of a prompt;
+// nil for none.
+func (r *Runner) OnProgress(f func(done, total int)) { r.cfg.Progress = f }

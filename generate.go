@@ -1,0 +1,198 @@
+package samebit
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"samebit/nn"
+	"samebit/sample"
+	"samebit/state"
+	"samebit/token"
+)
+
+// Gen says how text is generated. The zero value is greedy, up to 256 tokens.
+type Gen struct {
+	MaxTokens int           // 0 means 256
+	Sample    sample.Config // how ids are drawn; the zero value is greedy
+	Sequence  uint64        // numbers the sequence for the sampler, so that equal seeds can give different texts
+	Stop      []string      // strings that end the text; they are not part of it
+	Ignore    bool          // go on after an end-of-text token
+	// Special also shows control tokens.
+	Special bool
+	// Report, if set, is filled in when the generation ends.
+	Report *Report
+	// Prefill, if set, is called between the chunks of a long prompt.
+	Prefill func(done, total int)
+}
+
+// Report says what a generation did.
+type Report struct {
+	PromptTokens int           // rows that the text follows
+	Reused       int           // of these, rows that the sequence already had
+	Tokens       int           // generated, an end-of-text token included
+	Prefill      time.Duration // until the logits of the first token
+	Decode       time.Duration // from there to the end
+	Reason       string        // "stop" (end token), "stop string", "length", "context", "cancelled", "error"
+}
+
+// Token is one step of a generation. Text may be empty: a character can span
+// tokens, and what may be the beginning of a stop string is held back. All Texts
+// together are the generated text.
+type Token struct {
+	ID   int32
+	Text string
+}
+
+func (g *Gen) check() error {
+	if g.MaxTokens < 0 {
+		return fmt.Errorf("samebit: generate: MaxTokens is %d: want a positive number, or 0 for 256", g.MaxTokens)
+	}
+	return nil
+}
+
+// Generate continues a prompt. The sequence yields tokens as they come; an error
+// ends it, wrapping the context's when it was cancelled. Leaving the loop early
+// is fine. Special tokens in the prompt count as such: see
+// [token.Tokenizer.EncodePlain] for text from strangers.
+func (m *Model) Generate(ctx context.Context, prompt string, g Gen) iter.Seq2[Token, error] {
+	return m.GenerateIDs(ctx, m.Tokenizer.EncodeSpecial(nil, prompt), g)
+}
+
+// GenerateIDs is Generate of a prompt that is tokens already.
+func (m *Model) GenerateIDs(ctx context.Context, ids []int32, g Gen) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		done, err := m.use()
+		if err != nil {
+			yield(Token{}, err)
+			return
+		}
+		defer done()
+		r, s, err := m.NewRunner()
+		if err != nil {
+			yield(Token{}, err)
+			return
+		}
+		defer s.Close()
+		defer r.Close()
+		m.continueWith(ctx, r, ids, g, yield)
+	}
+}
+
+// continueWith makes the runner's history the prompt ids, reusing what it has of
+// them, and generates. It returns the ids that were generated.
+func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g Gen, yield func(Token, error) bool) (out []int32) {
+	if g.Report == nil {
+		g.Report = new(Report)
+	}
+	rep := g.Report
+	*rep = Report{PromptTokens: len(ids), Reason: "error"}
+	fail := func(err error) []int32 {
+		if ctx.Err() != nil {
+			rep.Reason = "cancelled"
+		}
+		yield(Token{}, err)
+		return out
+	}
+	if err := g.check(); err != nil {
+		return fail(err)
+	}
+	if len(ids) == 0 {
+		return fail(fmt.Errorf("samebit: generate: the prompt has no tokens"))
+	}
+	if n := m.Shape.Context; len(ids) >= n {
+		return fail(fmt.Errorf("samebit: generate: the prompt has %d tokens and leaves no room in a context of %d: shorten it", len(ids), n))
+	}
+	smp, err := sample.New(g.Sample, min(m.Tokenizer.Size(), m.Shape.Vocab))
+	if err != nil {
+		return fail(err)
+	}
+	stops, err := sample.NewStopMatcher(g.Stop)
+	if err != nil {
+		return fail(err)
+	}
+
+	start := time.Now()
+	rep.Reused = common(r.History(), ids)
+	if rep.Reused == len(ids) { // the last row's logits are needed again
+		rep.Reused--
+	}
+	if err := r.Truncate(ctx, rep.Reused); err != nil {
+		return fail(err)
+	}
+	r.OnProgress(g.Prefill)
+	defer r.OnProgress(nil)
+	rows := make([]state.Row, 0, len(ids)-rep.Reused)
+	for _, id := range ids[rep.Reused:] {
+		rows = append(rows, state.Row{Token: id})
+	}
+	if err := r.Append(ctx, rows); err != nil {
+		return fail(err)
+	}
+	rep.Prefill = time.Since(start)
+	start = time.Now()
+	defer func() { rep.Decode = time.Since(start) }()
+
+	limit := g.MaxTokens
+	if limit == 0 {
+		limit = 256
+	}
+	text := token.Decoder{Tokenizer: m.Tokenizer, SkipSpecial: !g.Special}
+	history := slices.Clone(ids)
+	last := int32(token.NoToken)
+	// end shows what was held back.
+	end := func(reason string) []int32 {
+		rep.Reason = reason
+		if rest, found := stops.Push(text.Flush()); !found {
+			if rest += stops.Flush(); rest != "" {
+				yield(Token{ID: last, Text: rest}, nil)
+			}
+		}
+		return out
+	}
+	for {
+		id, err := smp.Next(r.Logits(), history, g.Sequence, uint64(rep.Tokens))
+		if err != nil {
+			return fail(fmt.Errorf("samebit: generate: token %d: %w", rep.Tokens, err))
+		}
+		rep.Tokens++
+		out, history, last = append(out, id), append(history, id), id
+		if m.stops(id) && !g.Ignore {
+			return end("stop")
+		}
+		piece, found := stops.Push(text.Push(id))
+		if !yield(Token{ID: id, Text: piece}, nil) {
+			rep.Reason = "cancelled"
+			return out
+		}
+		if found {
+			rep.Reason = "stop string"
+			return out
+		}
+		if rep.Tokens == limit {
+			return end("length")
+		}
+		if r.Len()+1 >= m.Shape.Context {
+			return end("context")
+		}
+		if err := r.Step(ctx, id); err != nil {
+			return fail(err)
+		}
+	}
+}
+
+// stops reports whether id ends a text, by the tokenizer's files or the model's.
+func (m *Model) stops(id int32) bool {
+	return m.Tokenizer.IsStop(id) || slices.Contains(m.Shape.EOS, id)
+}
+
+// common is the length of the shared beginning.
+func common(rows []state.Row, ids []int32) int {
+	n := 0
+	for n < min(len(rows), len(ids)) && rows[n].Vec == nil && rows[n].Token == ids[n] {
+		n++
+	}
+	return n
+}
