@@ -10,9 +10,11 @@ import (
 
 // blas1 generates the vector kernels of package blas1.
 func blas1() {
-	for c := 1; c <= 8; c++ {
+	for c := 1; c < 8; c++ {
 		chains(c)
 	}
+	lanesOverBlocks(1)
+	lanesOverBlocks(2)
 	for _, v := range isas {
 		axpy(v)
 		scal(v)
@@ -63,6 +65,55 @@ func chains(c int) {
 	for i, s := range sum {
 		VMOVSS(s, at(acc, i*4))
 	}
+	RET()
+}
+
+// lanesOverBlocks generates chains over 8·groups full blocks with one lane per
+// block: four steps of four blocks are transposed at a time.
+func lanesOverBlocks(groups int) {
+	name := fmt.Sprintf("chains%dx128AVX2", 8*groups)
+	TEXT(name, NOSPLIT, "func(acc, x, y *float32)")
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s sets acc[b] to the chain over x[128·b+i]·y[128·b+i], i < 128, for b < %d.", name, 8*groups))
+	acc, x, y := ptr("acc"), ptr("x"), ptr("y")
+	sum := avx2.vecs(groups)
+	avx2.zero(sum...)
+	steps := GP64()
+	MOVQ(U32(kb/4), steps)
+	columns := func(p reg.Register, g int) []reg.VecVirtual {
+		r := avx2.vecs(4)
+		for i := range r {
+			// A broadcast defines the whole register, which a load of its lower
+			// half would not (the allocator would keep it alive from the start).
+			VBROADCASTF128(at(p, (8*g+i)*kb*4), r[i])
+			VINSERTF128(Imm(1), at(p, (8*g+i+4)*kb*4), r[i], r[i])
+		}
+		t := avx2.vecs(4)
+		VUNPCKLPS(r[1], r[0], t[0])
+		VUNPCKHPS(r[1], r[0], t[1])
+		VUNPCKLPS(r[3], r[2], t[2])
+		VUNPCKHPS(r[3], r[2], t[3])
+		VUNPCKLPD(t[2], t[0], r[0])
+		VUNPCKHPD(t[2], t[0], r[1])
+		VUNPCKLPD(t[3], t[1], r[2])
+		VUNPCKHPD(t[3], t[1], r[3])
+		return r
+	}
+	Label("loop")
+	for g, s := range sum {
+		xs, ys := columns(x, g), columns(y, g)
+		for i := range xs {
+			VFMADD231PS(xs[i], ys[i], s)
+		}
+	}
+	ADDQ(Imm(16), x)
+	ADDQ(Imm(16), y)
+	DECQ(steps)
+	JNZ(LabelRef("loop"))
+	for g, s := range sum {
+		VMOVUPS(s, at(acc, g*32))
+	}
+	VZEROUPPER()
 	RET()
 }
 

@@ -13,7 +13,7 @@ import (
 
 const (
 	kb      = panel.KB
-	atOnce  = 8    // blocks of a Dot whose chains run side by side
+	atOnce  = 16   // blocks of a Dot whose chains run side by side
 	lanes   = 32   // of RSUM
 	rsBlock = 1024 // elements of an RSUM block
 )
@@ -21,15 +21,18 @@ const (
 // Dot returns DOT(x, y); len(y) >= len(x).
 //
 // Within a block of 128 every step waits for the one before, so short vectors
-// are bound by the latency of FMA; long ones run eight blocks side by side.
+// are bound by the latency of FMA; long ones run up to 16 blocks side by side.
 func Dot(s isa.Set, x, y []float32) float32 {
 	y = y[:len(x)]
 	var total float32
 	var acc [atOnce]float32
 	for len(x) > 0 {
 		blocks, n := min(len(x)/kb, atOnce), kb
-		if blocks == 0 {
+		switch {
+		case blocks == 0:
 			blocks, n = 1, len(x)
+		case blocks > atOnce/2:
+			blocks &^= atOnce/2 - 1
 		}
 		if !chains(s, &acc, &x[0], &y[0], blocks, n) {
 			chainsGeneric(&acc, x, y, blocks, n)

@@ -4,6 +4,8 @@ package blas1
 
 import "samebit/backend/cpu/internal/isa"
 
+// chains computes blocks partial sums of n steps; n is 128 for more than one
+// block, and blocks is at most 8 or 16.
 func chains(s isa.Set, acc *[atOnce]float32, x, y *float32, blocks, n int) bool {
 	if s == isa.Generic {
 		return false
@@ -24,7 +26,9 @@ func chains(s isa.Set, acc *[atOnce]float32, x, y *float32, blocks, n int) bool 
 	case 7:
 		chains7FMA(a, x, y, n)
 	case 8:
-		chains8FMA(a, x, y, n)
+		chains8x128AVX2(a, x, y)
+	case 16:
+		chains16x128AVX2(a, x, y)
 	}
 	return true
 }

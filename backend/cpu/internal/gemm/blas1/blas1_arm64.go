@@ -15,8 +15,10 @@ func chains(s isa.Set, acc *[atOnce]float32, x, y *float32, blocks, n int) bool 
 		return false
 	}
 	switch a := &acc[0]; {
-	case blocks == 8:
-		chains8NEON(a, x, y, n)
+	case blocks >= 8:
+		for b := 0; b < blocks; b += 8 {
+			chains8NEON(&acc[b], at(x, b*kb), at(y, b*kb), n)
+		}
 	case blocks >= 4:
 		chains4NEON(a, x, y, n)
 		off := 4 * kb

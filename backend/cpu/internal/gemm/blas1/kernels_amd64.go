@@ -39,10 +39,15 @@ func chains6FMA(acc *float32, x *float32, y *float32, n int)
 //go:noescape
 func chains7FMA(acc *float32, x *float32, y *float32, n int)
 
-// chains8FMA sets acc[b] to the chain over x[128·b+i]·y[128·b+i], i < n, for b < 8; n > 0.
+// chains8x128AVX2 sets acc[b] to the chain over x[128·b+i]·y[128·b+i], i < 128, for b < 8.
 //
 //go:noescape
-func chains8FMA(acc *float32, x *float32, y *float32, n int)
+func chains8x128AVX2(acc *float32, x *float32, y *float32)
+
+// chains16x128AVX2 sets acc[b] to the chain over x[128·b+i]·y[128·b+i], i < 128, for b < 16.
+//
+//go:noescape
+func chains16x128AVX2(acc *float32, x *float32, y *float32)
 
 // axpyAVX2 sets y[i] = FMA(a, x[i], y[i]), i < n.
 //
