@@ -9,33 +9,34 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
+const (
+	lanes = 8 // rows in a vector
+	nv    = 4 // vectors in a panel: four chains hide the latency of an addition
+)
+
 // walker holds the registers of one kernel.
 //
 // Vector registers: 0-3 chains, 4-7 minima, 8-11 four weights' bytes, 12 the
-// broadcast input, 13 the mask, 14 and 15 temporaries; the wide set keeps its
-// constants in 24-31. The scales of the four byte positions, D·2⁻⁸ᵖ, lie on
-// the stack and are memory operands.
+// broadcast input, 13 the mask, 14 and 15 temporaries. The scales of the four
+// byte positions, D·2⁻⁸ᵖ, lie on the stack and are memory operands. EVEX code
+// has the first two in 16-23, its constants in 24-31. It keeps to 256 bits: one
+// panel has too few chains of 512, and two panels (or two blocks of one) read
+// at once from DRAM were 10 % (50 %) slower on Zen 4 than one after the other.
 type walker struct {
 	f     format
-	wide  bool
-	nv    int // vectors of rows walked together
-	lanes int
+	evex  bool // AVX-512 instructions and registers, on 256-bit vectors
 	chain bool
 
-	p, z, head, stride, x, y, table reg.Register
-	constants                       map[string]Op
+	p, z, head, x, y, table reg.Register
+	constants               map[string]Op
 }
 
-func kernel(f format, wide bool, nv int, chain bool) {
-	w := &walker{f: f, wide: wide, nv: nv, lanes: 8, chain: chain, constants: map[string]Op{}}
-	if wide {
-		w.lanes = 16
-	}
-	panels := nv * w.lanes / 32
-	name := funcName(f, wide, panels, chain)
+func kernel(f format, evex, chain bool) {
+	w := &walker{f: f, evex: evex, chain: chain, constants: map[string]Op{}}
+	name := funcName(f, evex, chain)
 	if chain {
-		TEXT(name, 0, "func(y, x *float32, panels *byte, stride uintptr, chunks int)")
-		Doc(fmt.Sprintf("%s writes y[lane] = DOT(x, weight) of %d panel(s) of %s over chunks·32 inputs.", name, panels, f.name))
+		TEXT(name, 0, "func(y, x *float32, panel *byte, chunks int)")
+		Doc(fmt.Sprintf("%s writes y[lane] = DOT(x, weight) of a panel of %s over chunks·32 inputs.", name, f.name))
 	} else {
 		TEXT(name, 0, "func(dst *float32, block *byte, chunks int)")
 		Doc(fmt.Sprintf("%s writes the weights of up to 4 chunks of 32 inputs of a %s panel as dst[32·chunks][32].", name, f.name))
@@ -46,13 +47,12 @@ func kernel(f format, wide bool, nv int, chain bool) {
 	RET()
 }
 
-func (w *walker) v(i int) reg.VecPhysical {
-	if w.wide {
-		return []reg.VecPhysical{reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5, reg.Z6, reg.Z7, reg.Z8, reg.Z9, reg.Z10, reg.Z11, reg.Z12, reg.Z13, reg.Z14, reg.Z15,
-			reg.Z16, reg.Z17, reg.Z18, reg.Z19, reg.Z20, reg.Z21, reg.Z22, reg.Z23, reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31}[i]
-	}
-	return []reg.VecPhysical{reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7, reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15}[i]
+var vectors = []reg.VecPhysical{
+	reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7, reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15,
+	reg.Y16, reg.Y17, reg.Y18, reg.Y19, reg.Y20, reg.Y21, reg.Y22, reg.Y23, reg.Y24, reg.Y25, reg.Y26, reg.Y27, reg.Y28, reg.Y29, reg.Y30, reg.Y31,
 }
+
+func (w *walker) v(i int) reg.VecPhysical { return vectors[i] }
 
 func (w *walker) acc(v int) reg.VecPhysical { return w.v(v) }
 func (w *walker) min(v int) reg.VecPhysical { return w.v(4 + v) }
@@ -60,17 +60,15 @@ func (w *walker) q(v int) reg.VecPhysical   { return w.v(8 + v) }
 
 // at addresses the part of vector v in a row-wise array of elem-byte entries.
 func (w *walker) at(base reg.Register, disp, v, elem int) Mem {
-	per := 32 / w.lanes
-	m := Mem{Base: base, Disp: disp + v%per*w.lanes*elem}
-	if v >= per {
-		m.Index, m.Scale = w.stride, 1
-	}
-	return m
+	return Mem{Base: base, Disp: disp + v*lanes*elem}
 }
 
-// scaleAt addresses D·2⁻⁸ᵖ of vector v.
-func (w *walker) scaleAt(v, p int) Mem {
-	return Mem{Base: w.table, Disp: (v*4 + p) * w.lanes * 4}
+// scaleAt is where D·2⁻⁸ᵖ of vector v lies.
+func (w *walker) scaleAt(v, p int) Op {
+	if w.evex && p < 2 {
+		return w.v(16 + 2*v + p)
+	}
+	return Mem{Base: w.table, Disp: (v*4 + p) * lanes * 4}
 }
 
 var globals = map[uint32]Mem{}
@@ -85,17 +83,17 @@ func (w *walker) constant(bits uint32) Op {
 	m, ok := globals[bits]
 	if !ok {
 		set := "avx2"
-		if w.wide {
+		if w.evex {
 			set = "avx512"
 		}
 		m = GLOBL(fmt.Sprintf("%s_%08x", set, bits), RODATA|NOPTR)
-		for i := range w.lanes {
+		for i := range lanes {
 			DATA(4*i, U32(bits))
 		}
 		globals[bits] = m
 	}
 	var op Op = m
-	if w.wide {
+	if w.evex {
 		r := w.v(24 + len(w.constants))
 		VMOVUPS(m, r)
 		op = r
@@ -113,18 +111,17 @@ func (w *walker) high() uint32 { return (1<<w.f.hi - 1) << w.f.width * 0x0101010
 func (w *walker) body() {
 	f := w.f
 	w.p, w.z, w.head, w.table = GP64(), GP64(), GP64(), GP64()
-	blocks, chunks := GP64(), GP64()
+	rest, chunks := GP64(), GP64()
 	if w.chain {
 		w.x, w.y = Load(Param("x"), GP64()), Load(Param("y"), GP64())
-		Load(Param("panels"), w.p)
-		w.stride = Load(Param("stride"), GP64())
-		Load(Param("chunks"), blocks)
+		Load(Param("panel"), w.p)
+		Load(Param("chunks"), rest)
 	} else {
 		w.y = Load(Param("dst"), GP64())
 		Load(Param("block"), w.p)
 		Load(Param("chunks"), chunks)
 	}
-	frame := AllocLocal(w.nv*4*w.lanes*4 + 64)
+	frame := AllocLocal(4*4*lanes*4 + 64)
 	LEAQ(frame, w.table)
 	ADDQ(Imm(63), w.table)
 	ANDQ(I32(-64), w.table)
@@ -139,7 +136,7 @@ func (w *walker) body() {
 	}
 	if f.hi > 0 {
 		w.constant(w.low())
-		if !w.wide {
+		if !w.evex {
 			w.constant(w.high())
 		}
 	}
@@ -147,39 +144,48 @@ func (w *walker) body() {
 		w.constant(15)
 	}
 
+	if !w.chain {
+		w.block(chunks)
+		return
+	}
+	VXORPS(w.v(14), w.v(14), w.v(14))
+	for v := range nv {
+		VMOVUPS(w.v(14), w.total(v))
+	}
+	Label("block")
+	MOVQ(U32(4), chunks)
+	CMPQ(rest, chunks)
+	CMOVQLT(rest, chunks)
+	SUBQ(chunks, rest)
+	w.block(chunks)
+	TESTQ(rest, rest)
+	JNZ(LabelRef("block"))
+}
+
+func (w *walker) total(v int) Mem { return Mem{Base: w.y, Disp: v * lanes * 4} }
+
+// block walks the chunks of one block.
+func (w *walker) block(chunks reg.Register) {
 	if w.chain {
-		zero := w.v(14)
-		VXORPS(zero, zero, zero)
-		for v := range w.nv {
-			VMOVUPS(zero, Mem{Base: w.y, Disp: v * w.lanes * 4})
-		}
-		Label("block")
-		MOVQ(U32(4), chunks)
-		CMPQ(blocks, chunks)
-		CMOVQLT(blocks, chunks)
-		SUBQ(chunks, blocks)
-		for v := range w.nv {
+		for v := range nv {
 			VXORPS(w.acc(v), w.acc(v), w.acc(v))
 		}
 	}
-	if f.head() > 0 {
+	if w.f.head() > 0 {
 		MOVQ(w.p, w.head)
-		ADDQ(U32(uint32(f.head())), w.p)
+		ADDQ(U32(uint32(w.f.head())), w.p)
 	}
 	Label("chunk")
 	MOVQ(w.p, w.z)
-	ADDQ(U32(uint32(f.chunkHead())), w.p)
+	ADDQ(U32(uint32(w.f.chunkHead())), w.p)
 	w.halves()
 	DECQ(chunks)
 	JNZ(LabelRef("chunk"))
 	if w.chain {
-		for v := range w.nv {
-			total := Mem{Base: w.y, Disp: v * w.lanes * 4}
-			VADDPS(total, w.acc(v), w.acc(v))
-			VMOVUPS(w.acc(v), total)
+		for v := range nv {
+			VADDPS(w.total(v), w.acc(v), w.acc(v))
+			VMOVUPS(w.acc(v), w.total(v))
 		}
-		TESTQ(blocks, blocks)
-		JNZ(LabelRef("block"))
 	}
 }
 
@@ -209,7 +215,7 @@ func (w *walker) halves() {
 func (w *walker) scales(h int) {
 	f := w.f
 	d, t := w.v(14), w.v(15)
-	for v := range w.nv {
+	for v := range nv {
 		switch f.scale {
 		case plain:
 			VCVTPH2PS(w.at(w.z, 0, v, 2), d)
@@ -234,9 +240,10 @@ func (w *walker) scales(h int) {
 		if !f.min {
 			VMULPS(w.constant(math.Float32bits(f.off)), d, w.min(v))
 		}
-		VMOVUPS(d, w.scaleAt(v, 0))
-		for p := 1; p < 4; p++ {
-			VMULPS(w.constant(math.Float32bits(0x1p-8)), d, d)
+		for p := range 4 {
+			if p > 0 {
+				VMULPS(w.constant(math.Float32bits(0x1p-8)), d, d)
+			}
 			VMOVUPS(d, w.scaleAt(v, p))
 		}
 	}
@@ -251,7 +258,7 @@ func (w *walker) times(dst, t reg.VecPhysical, small func(Op), disp, v int) {
 }
 
 func (w *walker) and(a, b, dst Op) {
-	if w.wide {
+	if w.evex {
 		VPANDD(a, b, dst)
 	} else {
 		VPAND(a, b, dst)
@@ -261,8 +268,8 @@ func (w *walker) and(a, b, dst Op) {
 // shifted loads dwords and shifts them right (left where n < 0).
 func (w *walker) shifted(m Mem, n int, dst reg.VecPhysical) {
 	var src Op = m
-	if n == 0 || !w.wide {
-		if w.wide {
+	if n == 0 || !w.evex {
+		if w.evex {
 			VMOVDQU32(m, dst)
 		} else {
 			VMOVDQU(m, dst)
@@ -296,7 +303,7 @@ func (w *walker) quad(h, f, v int) {
 		w.shifted(w.at(w.p, 64*w.f.width, v, 4), 2*f-w.f.width, t)
 	}
 	low := w.constant(w.low())
-	if w.wide {
+	if w.evex {
 		VPTERNLOGD(Imm(0xe4), low, t, q) // low ? q : t
 		return
 	}
@@ -311,7 +318,7 @@ func (w *walker) half(h int) {
 		w.scales(h)
 	}
 	for f := range 4 {
-		for v := range w.nv {
+		for v := range nv {
 			w.quad(h, f, v)
 		}
 		for p := range 4 {
@@ -323,12 +330,12 @@ func (w *walker) half(h int) {
 			var mask Op
 			if !shift {
 				mask = w.constant(w.mask(p))
-				if !w.wide {
+				if !w.evex {
 					VMOVDQU(mask, w.v(13))
 					mask = w.v(13)
 				}
 			}
-			for v := range w.nv {
+			for v := range nv {
 				t, d := w.v(14+v&1), w.scaleAt(v, p)
 				if shift {
 					VPSRLD(Imm(24), w.q(v), t)
@@ -345,7 +352,7 @@ func (w *walker) half(h int) {
 				if w.chain {
 					VFMADD231PS(w.v(12), t, w.acc(v))
 				} else {
-					VMOVUPS(t, Mem{Base: w.y, Disp: k*128 + v*w.lanes*4})
+					VMOVUPS(t, Mem{Base: w.y, Disp: k*128 + v*lanes*4})
 				}
 			}
 		}

@@ -63,6 +63,9 @@ func (l *layout) row(dst []float32, p []byte, lane int) {
 }
 
 func (l *layout) expand(dst []float32, p []byte, k0, n int) {
+	if n == 0 {
+		return
+	}
 	for r := range panel.Width {
 		l.weights(dst[r:], panel.Width, p[l.block(k0):], r, n)
 	}

@@ -113,6 +113,53 @@ func TestCodecs(t *testing.T) {
 	}
 }
 
+// Every number of rows; both ends of a panel.
+func TestRowCounts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("about 70 small matrices for each set and format")
+	}
+	for _, s := range isa.Available()[1:] {
+		for _, ty := range blockq.Types() {
+			for rows := 1; rows <= 70; rows++ {
+				check(t, s, ty, rows, ty.BlockValues(), int64(rows))
+			}
+		}
+	}
+}
+
+func TestAllocates(t *testing.T) {
+	for _, s := range isa.Available() {
+		for _, ty := range blockq.Types() {
+			const k = 256
+			c := Codec(s, ty)
+			src := randomRows(rand.New(rand.NewSource(1)), ty, 32, k)
+			p, x, y, w := make([]byte, c.Bytes(k)), make([]float32, k), make([]float32, 32), make([]float32, 128*32)
+			n := testing.AllocsPerRun(3, func() {
+				c.Pack(p, src, ty.RowBytes(k), 32, k)
+				c.Row(x, p, 7, k)
+				c.Expand(w, p, k, 128, 128)
+				c.Gemv(y, x, p, k)
+			})
+			if n != 0 {
+				t.Errorf("%v %v: %v allocations", s, ty, n)
+			}
+		}
+	}
+}
+
+// Matrices of no inputs give zeros.
+func TestNoInputs(t *testing.T) {
+	for _, s := range isa.Available() {
+		c := Codec(s, blockq.Q4_0)
+		y := []float32{31: 5}
+		c.Gemv(y, nil, nil, 0)
+		c.Expand(nil, nil, 0, 0, 0)
+		if y[31] != 0 {
+			t.Errorf("%v: y = %v", s, y)
+		}
+	}
+}
+
 func check(t *testing.T, s isa.Set, ty blockq.Type, rows, k int, seed int64) {
 	t.Helper()
 	rng := rand.New(rand.NewSource(seed))
@@ -137,7 +184,7 @@ func check(t *testing.T, s isa.Set, ty blockq.Type, rows, k int, seed int64) {
 		x[i] = float32(rng.NormFloat64())
 	}
 	x[rng.Intn(k)] = 0x1p-140
-	for range 2 {
+	for _, special := range []float64{math.NaN(), math.Inf(-1), 0} {
 		y, intact := guarded(n * 32)
 		c.Gemv(y, x, packed, k)
 		if !intact() {
@@ -148,7 +195,7 @@ func check(t *testing.T, s isa.Set, ty blockq.Type, rows, k int, seed int64) {
 				t.Fatalf("%s: Gemv[%d] = %x, want %x", where, r, y[r], want)
 			}
 		}
-		x[rng.Intn(k)] = float32(math.NaN())
+		x[k/2] = float32(special) // for the next turn
 	}
 	for p := range n {
 		pk := packed[p*size:][:size]
