@@ -1,5 +1,6 @@
-// Command attn writes the amd64 attention kernels of backend/cpu/internal/attn
-// (docs/numerics.md 7): score, pv, softmax and their helpers.
+// Command attn writes the attention kernels of backend/cpu/internal/attn
+// (docs/numerics.md 7): score, pv, softmax and their helpers. Those of amd64 come
+// from avo, those of arm64 are plain text.
 package main
 
 import (
@@ -37,7 +38,7 @@ var (
 func (m machine) bytes() int { return m.width * 4 }
 
 func main() {
-	set := flag.String("set", "avx2", "instruction set: avx2 or avx512")
+	set := flag.String("set", "avx2", "instruction set: avx2, avx512 or neon")
 	flag.Parse()
 	ConstraintExpr("!noasm")
 	m := avx2
@@ -45,8 +46,14 @@ func main() {
 	case "avx2":
 	case "avx512":
 		m = avx512
+	case "neon":
+		if err := writeNEON(flag.Lookup("out").Value.String()); err != nil {
+			fmt.Fprintln(os.Stderr, "attn:", err)
+			os.Exit(1)
+		}
+		return
 	default:
-		fmt.Fprintf(os.Stderr, "attn: -set %q: want avx2 or avx512\n", *set)
+		fmt.Fprintf(os.Stderr, "attn: -set %q: want avx2, avx512 or neon\n", *set)
 		os.Exit(2)
 	}
 	for rows := 1; rows <= maxRows; rows++ {
