@@ -26,6 +26,8 @@ func (t *Tokenizer) EncodePlain(dst []int32, text string) []int32 {
 	return t.encode(dst, text, &t.plainAdded)
 }
 
+const maxPiece = 1 << 30 // places in mergeLong hold 31 bits
+
 func (t *Tokenizer) encode(dst []int32, text string, added *trie) []int32 {
 	dst = slices.Grow(dst, len(text)/4)
 	var s scratch
@@ -46,7 +48,7 @@ func (t *Tokenizer) appendPart(dst []int32, part string, s *scratch) []int32 {
 		part = nfc(part)
 	}
 	for len(part) > 0 {
-		n := t.split.next(part)
+		n := min(t.split.next(part), maxPiece)
 		dst = t.appendPiece(dst, part[:n], s)
 		part = part[n:]
 	}

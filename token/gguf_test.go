@@ -1,98 +1,67 @@
 package token
 
 import (
-	"encoding/binary"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"samebit/checkpoint"
 )
 
-// readVocab reads the tokenizer keys of a GGUF file, whose metadata fits in
-// the first 64 MiB.
+// readVocab reads the tokenizer keys of a GGUF file.
 func readVocab(t testing.TB, path string) Vocab {
 	t.Helper()
-	f, err := os.Open(path)
+	set, err := checkpoint.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	data := make([]byte, 64<<20)
-	n, _ := f.ReadAt(data, 0)
-	r := ggufReader{data: data[:n]}
-	v := Vocab{BOS: NoToken, EOS: NoToken, EOT: NoToken, Pad: NoToken, Unknown: NoToken}
-	if string(r.take(4)) != "GGUF" {
-		t.Fatalf("%s is no GGUF file", path)
-	}
-	r.u32()
-	r.u64()
-	for range r.u64() {
-		key, val := r.str(), r.value(r.u32())
-		key = strings.TrimPrefix(key, "tokenizer.")
-		ids := map[string]*int32{
-			"ggml.bos_token_id": &v.BOS, "ggml.eos_token_id": &v.EOS, "ggml.eot_token_id": &v.EOT,
-			"ggml.padding_token_id": &v.Pad, "ggml.unknown_token_id": &v.Unknown,
+	defer set.Close()
+	m := set.Meta
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
 		}
-		switch {
-		case key == "ggml.model":
-			v.Model = val.(string)
-		case key == "ggml.pre":
-			v.Pre = val.(string)
-		case key == "chat_template":
-			v.ChatTemplate = val.(string)
-		case key == "ggml.add_bos_token":
-			v.AddBOS = val.(uint64) != 0
-		case key == "ggml.add_space_prefix":
-			v.AddSpacePrefix = val.(uint64) != 0
-		case key == "ggml.tokens", key == "ggml.merges":
-			var list []string
-			for _, x := range val.([]any) {
-				list = append(list, x.(string))
-			}
-			if key == "ggml.tokens" {
-				v.Tokens = list
-			} else {
-				v.Merges = list
-			}
-		case key == "ggml.token_type":
-			for _, x := range val.([]any) {
-				v.Types = append(v.Types, int32(x.(uint64)))
-			}
-		case ids[key] != nil:
-			*ids[key] = int32(val.(uint64))
+	}
+	const prefix = "tokenizer.ggml."
+	text := func(key string) (s string) {
+		if m.Has(key) {
+			s, err = m.String(key)
+			check(err)
+		}
+		return s
+	}
+	list := func(key string) []string {
+		s, err := m.Strings(prefix + key)
+		check(err)
+		return s
+	}
+	id := func(key string) int32 {
+		if !m.Has(prefix + key + "_token_id") {
+			return NoToken
+		}
+		n, err := m.Int(prefix + key + "_token_id")
+		check(err)
+		return int32(n)
+	}
+	v := Vocab{
+		Model: text(prefix + "model"), Pre: text(prefix + "pre"), Tokens: list("tokens"), Merges: list("merges"),
+		BOS: id("bos"), EOS: id("eos"), EOT: id("eot"), Pad: id("padding"), Unknown: id("unknown"),
+		AddBOS: text(prefix+"pre") == "llama-bpe", ChatTemplate: text("tokenizer.chat_template"),
+	}
+	types, err := m.Ints(prefix + "token_type")
+	check(err)
+	for _, x := range types {
+		v.Types = append(v.Types, int32(x))
+	}
+	for key, field := range map[string]*bool{"add_bos_token": &v.AddBOS, "add_space_prefix": &v.AddSpacePrefix} {
+		if m.Has(prefix + key) {
+			*field, err = m.Bool(prefix + key)
+			check(err)
 		}
 	}
 	return v
-}
-
-type ggufReader struct{ data []byte }
-
-func (r *ggufReader) take(n uint64) []byte {
-	b := r.data[:n]
-	r.data = r.data[n:]
-	return b
-}
-func (r *ggufReader) u32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
-func (r *ggufReader) u64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
-func (r *ggufReader) str() string { return string(r.take(r.u64())) }
-
-// value returns a string, []any, or the bits of a number as uint64.
-func (r *ggufReader) value(kind uint32) any {
-	switch kind {
-	case 8:
-		return r.str()
-	case 9:
-		kind, n := r.u32(), r.u64()
-		list := make([]any, n)
-		for i := range list {
-			list[i] = r.value(kind)
-		}
-		return list
-	}
-	var b [8]byte
-	copy(b[:], r.take([]uint64{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}[kind]))
-	return binary.LittleEndian.Uint64(b[:])
 }
 
 // The vocabulary inside a GGUF file encodes as the tokenizer.json it is from.

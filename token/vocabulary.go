@@ -60,6 +60,9 @@ func (v *vocabulary) put(id int64, b []byte, kind uint8) error {
 	if v.has(int32(id)) {
 		return fmt.Errorf("id %d is both %.40q and %.40q", id, v.building(int32(id)), b)
 	}
+	if len(v.build)+len(b) > maxFileBytes { // spans hold 32 bits
+		return fmt.Errorf("the tokens have more than %d bytes", maxFileBytes)
+	}
 	for int(id) >= len(v.kind) {
 		v.kind = append(v.kind, 0)
 		v.span = append(v.span, span{})
