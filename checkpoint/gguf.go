@@ -259,7 +259,7 @@ func (p *ggufParser) tensor(seen map[string]bool, align uint64) (r record, err e
 			return fail("%v", err)
 		}
 		if dims[i] == 0 || dims[i] > math.MaxInt {
-			return fail("dimension %d is %d", i, dims[i])
+			return fail("dimension %d is %d, it must not be zero or overflow an int", i, dims[i])
 		}
 	}
 	id, err := p.u32("type")

@@ -171,7 +171,7 @@ func (p *stParser) shape() ([]int, error) {
 		case err != nil:
 			return err
 		case d > math.MaxInt:
-			return p.errorf("dimension %d is too large", d)
+			return p.errorf("dimension %d is too large, it overflows an int", d)
 		case n == maxRank:
 			return p.errorf("more than %d dimensions", maxRank)
 		}
