@@ -25,7 +25,6 @@ type loop struct {
 }
 
 func (e *emitter) loop(l loop) {
-	sig := "func(" + strings.Join(append(append([]string{}, l.outs...), l.ins...), ", ")
 	// y of an update is input and output; it is named once
 	seen := map[string]bool{}
 	var names []string
@@ -35,7 +34,7 @@ func (e *emitter) loop(l loop) {
 			names = append(names, n)
 		}
 	}
-	sig = "func(" + strings.Join(names, ", ") + " []float32"
+	sig := "func(" + strings.Join(names, ", ") + " []float32"
 	if len(l.scalars) > 0 {
 		sig += ", " + strings.Join(l.scalars, ", ") + " float32"
 	}
