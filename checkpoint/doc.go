@@ -10,7 +10,7 @@
 // Files are not trusted. Every length, count and offset is compared with the
 // size of the file before it is used, and nothing is allocated in the size that
 // a file claims: memory grows with the header bytes that are really there (at
-// most about 12 bytes per header byte). Tensors must lie inside the file and
+// most 16 bytes per header byte, plus a constant). Tensors must lie inside the file and
 // must not overlap; in safetensors they must also cover the data without a gap,
 // as the reference implementation demands. Names must be unique. What breaks a
 // rule is refused with an error that wraps [ErrCorrupt] and names the file, the
