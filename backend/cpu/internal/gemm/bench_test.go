@@ -3,6 +3,7 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 	"unsafe"
@@ -13,11 +14,13 @@ import (
 
 // best returns the shortest of the runs of f within about d, at least one.
 func best(d time.Duration, f func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	b := time.Hour
 	for start := time.Now(); ; {
-		t := time.Now()
+		t := now()
 		f()
-		b = min(b, time.Since(t))
+		b = min(b, now()-t)
 		if time.Since(start) >= d {
 			return b
 		}

@@ -21,10 +21,6 @@ const (
 	kb    = panel.KB
 )
 
-// maxTiles bounds the row tiles that share one visit of a slice of weights, so
-// that their totals (at most 14·32·4·16 = 28 KiB) stay in the first-level cache.
-const maxTiles = 16
-
 // Kernels are the matrix kernels of one instruction set. They hold no state and
 // may be used by any number of threads.
 type Kernels struct {
@@ -45,9 +41,6 @@ type fusedTiles struct {
 	step, panelStep int
 	tile            [maxRows + 1]tileFunc
 }
-
-// maxFused is the most row tiles for which each may widen the weights itself.
-const maxFused = 8
 
 const maxRows = 14 // of a tile, over all instruction sets
 
@@ -128,122 +121,6 @@ func (ks *Kernels) packTile(dst, a []float32, lda, rows, k int) {
 func packRow(dst, a []float32, rows, from, k int) {
 	for i := from; i < k; i++ {
 		dst[i*rows] = a[i]
-	}
-}
-
-// ScratchSize returns the float32s of scratch memory that Panels needs for one
-// thread; it depends on m and k only up to a bound.
-func (ks *Kernels) ScratchSize(m, k int) int {
-	return 16 + width + kb*width + min(m, maxTiles*ks.mr)*width
-}
-
-// Panels computes columns [32·p0, min(n, 32·p1)) of C[m, n] = A·Wᵀ, whose rows
-// begin ldc apart; it touches nothing else of c. pa is A as packed by PackA of
-// the same Kernels for the same m and k, panels the whole of W as packed by cod,
-// scratch at least ScratchSize(m, k) long and the caller's alone. One thread;
-// several may share a product by disjoint ranges of panels.
-func (ks *Kernels) Panels(c []float32, ldc, n int, pa []float32, m, k int, cod *panel.Codec, panels []byte, p0, p1 int, scratch []float32) {
-	if m == 0 || p0 >= p1 {
-		return
-	}
-	off := int(-uintptr(unsafe.Pointer(&scratch[0]))/4) & 15
-	zero := scratch[off : off+width]
-	clear(zero)
-	slice := scratch[off+width : off+width+kb*width]
-	j := job{ks: ks, pa: pa, k: k, cod: cod, slice: slice, zero: zero, totals: scratch[off+width+kb*width:]}
-	size, big, small := ks.split(m)
-	if cod.Expand != nil && big+small <= maxFused {
-		for i := range ks.fused {
-			if ks.fused[i].name == cod.Name {
-				j.fused = &ks.fused[i]
-			}
-		}
-	}
-	bytes := cod.Bytes(k)
-	for p := p0; p < p1; p++ {
-		j.panel, j.next = panels[p*bytes:(p+1)*bytes], nil
-		if p+1 < p1 && k > 0 {
-			j.next = panels[(p+1)*bytes:]
-		}
-		cols := min(n-p*width, width)
-		// Chunks of tiles of equal size: first the big ones, then the small.
-		row := 0
-		for _, g := range [2]struct{ rows, tiles int }{{size + 1, big}, {size, small}} {
-			for t := 0; t < g.tiles; t += maxTiles {
-				tiles := min(maxTiles, g.tiles-t)
-				j.run(c[row*ldc+p*width:], ldc, cols, row, g.rows, tiles)
-				row += g.rows * tiles
-			}
-		}
-	}
-}
-
-// job is what stays the same over the tiles of one Panels call.
-type job struct {
-	ks     *Kernels
-	pa     []float32
-	k      int
-	cod    *panel.Codec
-	fused  *fusedTiles // nil: expand
-	panel  []byte
-	next   []byte    // the panel after it, to prefetch; nil at the end
-	slice  []float32 // [128][32], expanded weights
-	zero   []float32 // [32]
-	totals []float32 // [rows][32]
-}
-
-// run computes cols columns of one panel for tiles·rows rows from row on; c
-// begins at their first element.
-func (j *job) run(c []float32, ldc, cols, row, rows, tiles int) {
-	m := rows * tiles
-	if j.k == 0 {
-		for r := range m {
-			clear(c[r*ldc : r*ldc+cols])
-		}
-		return
-	}
-	tile, step, input := j.ks.tile[rows], j.ks.cols, width*4
-	panelStep := step * 4
-	if j.fused != nil {
-		tile, step, panelStep = j.fused.tile[rows], j.fused.step, j.fused.panelStep
-		input = width * 2
-	}
-	passes := width / j.ks.cols
-	for k0 := 0; k0 < j.k; k0 += kb {
-		n := min(kb, j.k-k0)
-		var b, next unsafe.Pointer
-		if j.cod.Expand != nil && j.fused == nil {
-			j.cod.Expand(j.slice, j.panel, j.k, k0, n)
-			b = unsafe.Pointer(&j.slice[0])
-			next = b
-		} else {
-			b = unsafe.Pointer(&j.panel[k0*input])
-			next = b
-			if k0+n < j.k {
-				next = unsafe.Pointer(&j.panel[(k0+n)*input])
-			} else if j.next != nil {
-				next = unsafe.Pointer(&j.next[0])
-			}
-		}
-		src, srcStride := &j.zero[0], 0
-		if k0 > 0 {
-			src, srcStride = &j.totals[0], width*4
-		}
-		dst, dstStride := &j.totals[0], width*4
-		if k0+n == j.k && cols == width {
-			_ = c[(m-1)*ldc+width-1]
-			dst, dstStride = &c[0], ldc*4
-		}
-		a := &j.pa[row*j.k+k0*rows]
-		for i := range passes {
-			tile(at(dst, i*step), dstStride, at(src, i*step), srcStride, a, j.k*rows*4,
-				(*float32)(unsafe.Add(b, i*panelStep)), n, tiles, (*float32)(unsafe.Add(next, i*panelStep)))
-		}
-	}
-	if cols < width {
-		for r := range m {
-			copy(c[r*ldc:r*ldc+cols], j.totals[r*width:r*width+cols])
-		}
 	}
 }
 

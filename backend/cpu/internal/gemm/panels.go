@@ -1,0 +1,173 @@
+package gemm
+
+import (
+	"unsafe"
+
+	"samebit/backend/cpu/internal/panel"
+)
+
+// Sizes of the loops around the tiles. They decide which operand comes from
+// which cache, never a bit of the result.
+const (
+	// maxTiles bounds the row tiles of a chunk: their inputs for one slice of
+	// 128 (at most 112 KiB) stay in the second-level cache while a group of
+	// panels passes.
+	maxTiles = 16
+
+	// maxGroup bounds the panels of a group, whose slices take 16 KiB each.
+	maxGroup = 8
+
+	// smallA is the size of A, in float32s, up to which it stays in the cache by
+	// itself: then panels are taken one by one and the weights read as one stream.
+	smallA = 96 << 10
+
+	// maxFused is the most row tiles of a chunk for which each may widen the
+	// weights itself.
+	maxFused = 8
+)
+
+// group returns how many panels share a pass over the rows.
+func group(m, k int) int {
+	if m*k <= smallA {
+		return 1
+	}
+	return maxGroup
+}
+
+// ScratchSize returns the float32s of scratch memory that Panels needs for one
+// thread; it depends on m and k only up to a bound.
+func (ks *Kernels) ScratchSize(m, k int) int {
+	return 16 + width + kb*width + group(m, k)*min(m, maxTiles*ks.mr)*width
+}
+
+// Panels computes columns [32·p0, min(n, 32·p1)) of C[m, n] = A·Wᵀ, whose rows
+// begin ldc apart; it touches nothing else of c. pa is A as packed by PackA of
+// the same Kernels for the same m and k, panels the whole of W as packed by cod,
+// scratch at least ScratchSize(m, k) long and the caller's alone. One thread;
+// several may share a product by disjoint ranges of panels, best of a multiple
+// of 8 when m is large.
+//
+// Codecs named "bf16" and "f16" must be those of this package.
+func (ks *Kernels) Panels(c []float32, ldc, n int, pa []float32, m, k int, cod *panel.Codec, panels []byte, p0, p1 int, scratch []float32) {
+	if m == 0 || p0 >= p1 {
+		return
+	}
+	if k == 0 {
+		for r := range m {
+			clear(c[r*ldc+p0*width : r*ldc+min(n, p1*width)])
+		}
+		return
+	}
+	j := job{ks: ks, c: c, ldc: ldc, n: n, pa: pa, k: k, cod: cod, panels: panels, bytes: cod.Bytes(k), p1: p1}
+	scratch = scratch[int(-uintptr(unsafe.Pointer(&scratch[0]))/4)&15:] // to a cache line
+	j.zero, scratch = scratch[:width], scratch[width:]
+	j.slice, j.totals = scratch[:kb*width], scratch[kb*width:]
+	clear(j.zero)
+
+	size, big, small := ks.split(m)
+	step := group(m, k)
+	for p := p0; p < p1; p += step {
+		// Chunks of tiles of equal size: first the big ones, then the small.
+		row := 0
+		for _, g := range [2]struct{ rows, tiles int }{{size + 1, big}, {size, small}} {
+			for t := 0; t < g.tiles; t += maxTiles {
+				tiles := min(maxTiles, g.tiles-t)
+				j.chunk(p, min(p+step, p1), row, g.rows, tiles)
+				row += g.rows * tiles
+			}
+		}
+	}
+}
+
+// job is what stays the same over one call of Panels.
+type job struct {
+	ks     *Kernels
+	c      []float32
+	ldc, n int
+	pa     []float32
+	k      int
+	cod    *panel.Codec
+	panels []byte
+	bytes  int       // of a panel
+	p1     int       // the last panel of the call, exclusive
+	zero   []float32 // [32]
+	slice  []float32 // [128][32], expanded weights
+	totals []float32 // [group][rows of a chunk][32]
+}
+
+// chunk computes panels [p, q) for tiles·rows rows from row on. For each slice
+// of 128 inputs every tile takes one block of its chains: the totals of all
+// blocks but the last are kept in scratch memory.
+func (j *job) chunk(p, q, row, rows, tiles int) {
+	m := rows * tiles
+	tile, step, input := j.ks.tile[rows], j.ks.cols, width*4
+	panelStep, expand := step*4, j.cod.Expand != nil
+	if f := j.fused(tiles); f != nil {
+		tile, step, panelStep, input, expand = f.tile[rows], f.step, f.panelStep, width*2, false
+	}
+	passes := width / j.ks.cols
+	for k0 := 0; k0 < j.k; k0 += kb {
+		n := min(kb, j.k-k0)
+		a := &j.pa[row*j.k+k0*rows]
+		for i := p; i < q; i++ {
+			var b, next unsafe.Pointer
+			if expand {
+				j.cod.Expand(j.slice, j.panels[i*j.bytes:(i+1)*j.bytes], j.k, k0, n)
+				b = unsafe.Pointer(&j.slice[0])
+				next = b
+			} else {
+				b = unsafe.Pointer(&j.panels[i*j.bytes+k0*input])
+				next = j.following(p, q, i, k0, input)
+			}
+			t := &j.totals[(i-p)*m*width]
+			src, srcStride := t, width*4
+			if k0 == 0 {
+				src, srcStride = &j.zero[0], 0
+			}
+			dst, dstStride := t, width*4
+			if k0+n == j.k && (i+1)*width <= j.n {
+				o := row*j.ldc + i*width
+				_ = j.c[o+(m-1)*j.ldc+width-1]
+				dst, dstStride = &j.c[o], j.ldc*4
+			}
+			for s := range passes {
+				tile(at(dst, s*step), dstStride, at(src, s*step), srcStride, a, j.k*rows*4,
+					(*float32)(unsafe.Add(b, s*panelStep)), n, tiles, (*float32)(unsafe.Add(next, s*panelStep)))
+			}
+		}
+	}
+	if cols := j.n - (q-1)*width; cols < width {
+		t := j.totals[(q-1-p)*m*width:]
+		for r := range m {
+			o := (row+r)*j.ldc + (q-1)*width
+			copy(j.c[o:o+cols], t[r*width:r*width+cols])
+		}
+	}
+}
+
+// following returns the address of the weights that chunk reads after those of
+// panel i from input k0 on.
+func (j *job) following(p, q, i, k0, input int) unsafe.Pointer {
+	switch k1 := k0 + kb; {
+	case i+1 < q:
+		return unsafe.Pointer(&j.panels[(i+1)*j.bytes+k0*input])
+	case k1 < j.k:
+		return unsafe.Pointer(&j.panels[p*j.bytes+k1*input])
+	case q < j.p1:
+		return unsafe.Pointer(&j.panels[q*j.bytes])
+	}
+	return unsafe.Pointer(&j.panels[i*j.bytes+k0*input])
+}
+
+// fused returns the tiles that read the codec's panels as they are, or nil.
+func (j *job) fused(tiles int) *fusedTiles {
+	if j.cod.Expand == nil || tiles > maxFused {
+		return nil
+	}
+	for i := range j.ks.fused {
+		if f := &j.ks.fused[i]; f.name == j.cod.Name {
+			return f
+		}
+	}
+	return nil
+}
