@@ -14,7 +14,7 @@ func padded(d int) int { return (d + 15) &^ 15 }
 // rows: larger jobs work in chunks.
 func ScratchSize(rows, d int) int {
 	n := min(max(rows, 1), chunkRows)
-	return n*(d+padded(d)) + tileRows*Page + maxTiles(n)*stSize + lanes
+	return n*(d+padded(d)) + tileRows*Page + maxTiles(n)*stSize + lanes + Page*d
 }
 
 // maxTiles returns into how many register tiles n rows are cut. Few rows (a
@@ -38,6 +38,7 @@ type work struct {
 	o  []float32 // [rows][padded d]
 	st []float32 // [tiles][stSize], and room for a shifted view of the last
 	s  []float32 // [tileRows][64] scores, then weights
+	v  []float32 // [64][d] values of a page without its gap
 }
 
 func (j *Job) carve(rows int, scratch []float32) work {
@@ -51,6 +52,7 @@ func (j *Job) carve(rows int, scratch []float32) work {
 	w.q = cut(rows * j.D)
 	w.o = cut(rows * padded(j.D))
 	w.st = cut(maxTiles(rows)*stSize + lanes)
+	w.v = cut(Page * j.D)
 	return w
 }
 
@@ -72,19 +74,10 @@ func (w *work) start(j *Job, r0, n int) {
 // state returns m and l of row r of a chunk of n rows.
 func (w *work) state(r, n int) (m, l float32) {
 	tiles := maxTiles(n)
-	t := r * tiles / n
-	for {
-		r0, rows := tile(t, tiles, n)
-		switch {
-		case r < r0:
-			t--
-		case r >= r0+rows:
-			t++
-		default:
-			st := w.st[t*stSize:]
-			return st[stM+r-r0], st[stL+r-r0]
-		}
-	}
+	t := ((r+1)*tiles - 1) / n // the last tile that begins at or before r
+	first, _ := tile(t, tiles, n)
+	st := w.st[t*stSize:]
+	return st[stM+r-first], st[stL+r-first]
 }
 
 // Attend writes, for each row, its attention over the slots it sees (numerics.md
@@ -95,8 +88,7 @@ func (k *Kernels) Attend(j *Job, scratch []float32) {
 		n := min(chunkRows, j.Rows-r0)
 		w := j.carve(n, scratch)
 		w.start(j, r0, n)
-		b0, b1 := j.blocks(r0, n)
-		k.pass(j, &w, r0, n, b0, b1, true)
+		k.all(j, &w, r0, n, true)
 		dp := padded(j.D)
 		for r := range n {
 			out := j.Out[j.place(r0+r, j.OutStride):][:j.D]
@@ -130,8 +122,15 @@ func (j *Job) logMass(r int, m, l float32) {
 	}
 }
 
-// pass merges pages [b0, b1) into the state of rows [r0, r0+n), in ascending
-// order; without values it leaves o alone.
+// all merges every page that rows [r0, r0+n) see; without values it leaves o alone.
+func (k *Kernels) all(j *Job, w *work, r0, n int, values bool) {
+	b0, b1 := j.blocks(r0, n)
+	sinks := (j.Sinks + Page - 1) / Page
+	k.pass(j, w, r0, n, 0, min(sinks, b0), values)
+	k.pass(j, w, r0, n, b0, max(b1, sinks), values)
+}
+
+// pass merges pages [b0, b1) into the state of rows [r0, r0+n), in ascending order.
 func (k *Kernels) pass(j *Job, w *work, r0, n, b0, b1 int, values bool) {
 	tiles := maxTiles(n)
 	for b := b0; b < b1; b++ {
@@ -144,14 +143,13 @@ func (k *Kernels) pass(j *Job, w *work, r0, n, b0, b1 int, values bool) {
 
 // tile merges page b into rows [r, r+rows) of the chunk that begins at r0.
 func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values, ahead bool) {
-	lo, hi := j.sees(r0+r, b)
-	same, any := true, hi > lo
-	for i := 1; i < rows; i++ {
-		lo2, hi2 := j.sees(r0+r+i, b)
-		same = same && lo2 == lo && hi2 == hi
-		any = any || hi2 > lo2
+	var see [tileRows]seen
+	none := true
+	for i := range rows {
+		see[i] = j.sees(r0+r+i, b)
+		none = none && see[i].none()
 	}
-	if !any {
+	if none {
 		return
 	}
 	d, dp := j.D, padded(j.D)
@@ -166,30 +164,59 @@ func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values
 		next = val
 	}
 	k.score[rows](w.s, w.q[r*d:], key, next, d)
-	if same {
-		k.softmax(w.s, st, rows, lo, hi, j.Scale)
+
+	// Rows that see the same slots go together. A slot that one row sees and
+	// another does not may hold values that are not finite: each row runs over
+	// its own slots only.
+	for i := 0; i < rows; {
+		s, n := see[i], 1
+		for i+n < rows && see[i+n] == s {
+			n++
+		}
+		p, v, st := w.s[i*Page:], val, st[i:]
+		switch {
+		case s.none():
+			i += n
+			continue
+		case s.end > 0:
+			s, v = k.closeGap(w, p, val, st, n, d, s, j.Scale)
+		default:
+			k.softmax(p, st, n, s.lo, s.hi, j.Scale)
+		}
 		if values {
-			step := rows
-			if k.pairs && rows == 4 && d > Page {
+			step := n
+			if k.pairs && n == 4 && d > Page {
 				step = 2
 			}
-			for i := 0; i < rows; i += step {
-				k.pv[step](w.o[(r+i)*dp:], w.s[i*Page:], val, then, d, lo, hi, st[i+stAl:])
+			for e := 0; e < n; e += step {
+				k.pv[step](w.o[(r+i+e)*dp:], p[e*Page:], v, then, d, s.lo, s.hi, st[e+stAl:])
 			}
 		}
-		return
+		i += n
 	}
-	// A slot that one row of the tile sees and another does not may hold
-	// values that are not finite: each row runs over its own slots.
-	for i := range rows {
-		lo, hi := j.sees(r0+r+i, b)
-		if hi <= lo {
-			continue
-		}
-		p := w.s[i*Page:]
-		k.softmax(p, st[i:], 1, lo, hi, j.Scale)
-		if values {
-			k.pv[1](w.o[(r+i)*dp:], p, val, then, d, lo, hi, st[i+stAl:])
+}
+
+// closeGap is softmax for rows that see a page with a gap. It moves weights and
+// values together, so that they have none for pv: sums of weights go by slot
+// and are taken before, the chain over values goes by order.
+func (k *Kernels) closeGap(w *work, p, v, st []float32, rows, d int, s seen, scale float32) (seen, []float32) {
+	for r := range rows {
+		x := p[r*Page:][:Page]
+		for i := range x {
+			if i >= s.hi || i >= s.gap && i < s.end {
+				x[i] = negInf
+			} else {
+				x[i] = float32(x[i] * scale)
+			}
 		}
 	}
+	k.softmax(p, st, rows, 0, Page, 1)
+	for r := range rows {
+		copy(p[r*Page+s.gap:], p[r*Page+s.end:r*Page+s.hi])
+	}
+	if v != nil {
+		n := copy(w.v, v[:s.gap*d])
+		copy(w.v[n:], v[s.end*d:s.hi*d])
+	}
+	return seen{lo: 0, hi: s.hi - (s.end - s.gap)}, w.v
 }

@@ -30,7 +30,8 @@ const (
 
 // Job is attention of Rows query rows over the pages of one KV head. A row is
 // one (query, group head) pair; rows may see any contiguous range of slots, so
-// causal masks and sliding windows are ranges that differ by row.
+// causal masks and sliding windows are ranges that differ by row. With Sinks = n
+// a row also sees those of the first n slots that lie below its Hi.
 //
 // With Group = G heads of a query side by side, row r has its query at
 //
@@ -39,7 +40,7 @@ const (
 // and its result at the same place of Out with OutStride. Group 0 means 1.
 //
 // Preconditions, not checked: Rows slots in Lo and Hi, 0 <= Lo[r], and for each
-// page B that holds a slot of some [Lo[r], Hi[r]) len(K[B]) and len(V[B]) are
+// page B that holds a slot some row sees len(K[B]) and len(V[B]) are
 // at least 64·D. Other pages are not touched and may be nil.
 type Job struct {
 	Q         []float32
@@ -51,6 +52,7 @@ type Job struct {
 	D         int         // components of a head, any length from 1 up
 	Lo, Hi    []int32     // row r sees slots [Lo[r], Hi[r]); Hi <= Lo: none
 	K, V      [][]float32 // by page: K[B] is [D][64], V[B] is [64][D]
+	Sinks     int         // slots [0, Sinks) that every row sees besides, up to Hi[r]
 	Scale     float32     // applied to the score, not to the query
 	LSE       []float32   // if not nil receives m + log l of each row, -Inf for a row that sees nothing
 }
@@ -63,7 +65,7 @@ func (j *Job) place(r, stride int) int {
 	return r/j.Group*stride + r%j.Group*j.D
 }
 
-// blocks returns the range of pages that rows [r0, r0+n) see.
+// blocks returns the range of pages that rows [r0, r0+n) see without the sinks.
 func (j *Job) blocks(r0, n int) (b0, b1 int) {
 	b0 = math.MaxInt
 	for r := r0; r < r0+n; r++ {
@@ -75,10 +77,42 @@ func (j *Job) blocks(r0, n int) (b0, b1 int) {
 	return min(b0, b1), b1
 }
 
-// sees returns the part of page b that row r sees, relative to the page's first
-// slot; hi <= lo if it sees none of it.
-func (j *Job) sees(r, b int) (lo, hi int) {
-	return max(int(j.Lo[r])-b*Page, 0), min(int(j.Hi[r])-b*Page, Page)
+// ranges returns all that row r sees: slots [0, sinks) and [lo, hi), where
+// 0 <= sinks <= lo <= hi.
+func (j *Job) ranges(r int) (sinks, lo, hi int) {
+	lo, hi = int(j.Lo[r]), int(j.Hi[r])
+	sinks = max(min(j.Sinks, hi), 0)
+	switch {
+	case hi <= lo:
+		return sinks, sinks, sinks
+	case sinks >= lo:
+		return 0, 0, hi
+	}
+	return sinks, lo, hi
+}
+
+// seen is what a row sees of a page, in slots of the page: [lo, hi) less the
+// gap [gap, end) that lies inside it where sinks and window leave one.
+type seen struct{ lo, hi, gap, end int }
+
+func (s seen) none() bool { return s.hi <= s.lo }
+
+// sees returns what row r sees of page b.
+func (j *Job) sees(r, b int) seen {
+	at := b * Page
+	s := seen{lo: max(int(j.Lo[r])-at, 0), hi: min(int(j.Hi[r])-at, Page)}
+	sinks := min(j.Sinks, int(j.Hi[r])) - at
+	if sinks <= 0 {
+		return s
+	}
+	sinks = min(sinks, Page)
+	switch {
+	case s.none():
+		return seen{lo: 0, hi: sinks}
+	case sinks >= s.lo:
+		return seen{lo: 0, hi: max(sinks, s.hi)}
+	}
+	return seen{lo: 0, hi: s.hi, gap: sinks, end: s.lo}
 }
 
 // Kernels are the loops of one instruction set; see [For]. All methods are

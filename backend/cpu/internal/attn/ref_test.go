@@ -47,35 +47,36 @@ type triple struct {
 	o     []float32
 }
 
-// refRow is one row of attention, word for word from numerics.md 7. key and
-// value return the vectors of a slot.
-func refRow(q []float32, key, value func(j int) []float32, lo, hi int, scale float32) (out []float32, m, l float32, parts []triple, score []float32) {
+// refRow is one row of attention over the visible slots (ascending), word for
+// word from numerics.md 7. key and value return the vectors of a slot.
+func refRow(q []float32, key, value func(j int) []float32, visible []int, scale float32) (out []float32, m, l float32, parts []triple, score []float32) {
 	d := len(q)
 	o := make([]float32, d)
 	m = float32(math.Inf(-1))
-	for b := lo / 64; b*64 < hi; b++ {
-		if hi <= lo {
-			break
+	for len(visible) > 0 {
+		b := visible[0] / 64
+		var js []int
+		for len(visible) > 0 && visible[0]/64 == b {
+			js, visible = append(js, visible[0]), visible[1:]
 		}
-		j0, j1 := max(lo, b*64), min(hi, b*64+64)
 		var p [64]float32
 		mb := float32(math.Inf(-1))
-		for j := j0; j < j1; j++ {
-			s := dot(q, key(j)) * scale
+		for _, j := range js {
+			s := float32(dot(q, key(j)) * scale)
 			score = append(score, s)
 			p[j%64] = s
 			if s > mb {
 				mb = s
 			}
 		}
-		for j := j0; j < j1; j++ {
+		for _, j := range js {
 			p[j%64] = canon.Exp(p[j%64] - mb)
 		}
 		lb := rsum64(&p)
 		ob := make([]float32, d)
 		for c := range ob {
 			var a float32
-			for j := j0; j < j1; j++ {
+			for _, j := range js {
 				a = canon.FMA32(p[j%64], value(j)[c], a)
 			}
 			ob[c] = 0 + a
@@ -90,13 +91,21 @@ func refRow(q []float32, key, value func(j int) []float32, lo, hi int, scale flo
 		m = top
 	}
 	out = make([]float32, d)
-	if hi > lo {
+	if parts != nil {
 		inv := 1 / l
 		for c := range out {
 			out[c] = o[c] * inv
 		}
 	}
 	return out, m, l, parts, score
+}
+
+// slots lists [lo, hi).
+func slots(lo, hi int) (v []int) {
+	for j := lo; j < hi; j++ {
+		v = append(v, j)
+	}
+	return v
 }
 
 // cache is a set of pages filled from per-slot vectors; slots that were never

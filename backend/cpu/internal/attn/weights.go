@@ -12,26 +12,33 @@ func (k *Kernels) Scores(dst []float32, dstStride int, j *Job, scratch []float32
 }
 
 func (k *Kernels) scores(dst []float32, dstStride int, j *Job, w *work, r0, n int) {
-	d := j.D
 	b0, b1 := j.blocks(r0, n)
-	for b := b0; b < b1; b++ {
+	sinks := (j.Sinks + Page - 1) / Page
+	for b := range max(b1, sinks) {
+		if b >= sinks && b < b0 {
+			continue
+		}
 		for t := range maxTiles(n) {
 			r, rows := tile(t, maxTiles(n), n)
-			any := false
+			none := true
 			for i := range rows {
-				lo, hi := j.sees(r0+r+i, b)
-				any = any || hi > lo
+				none = none && j.sees(r0+r+i, b).none()
 			}
-			if !any {
+			if none {
 				continue
 			}
-			k.score[rows](w.s, w.q[r*d:], j.K[b][:d*Page], j.K[b], d)
+			k.score[rows](w.s, w.q[r*j.D:], j.K[b][:j.D*Page], j.K[b], j.D)
 			for i := range rows {
-				lo, hi := j.sees(r0+r+i, b)
-				if hi > lo {
-					row := dst[(r0+r+i)*dstStride+b*Page:]
-					k.scaleTo(row[lo:hi], w.s[i*Page+lo:], j.Scale)
+				s := j.sees(r0+r+i, b)
+				if s.none() {
+					continue
 				}
+				row, x := dst[(r0+r+i)*dstStride+b*Page:], w.s[i*Page:]
+				if s.end > 0 {
+					k.scaleTo(row[s.lo:s.gap], x[s.lo:], j.Scale)
+					s.lo = s.end
+				}
+				k.scaleTo(row[s.lo:s.hi], x[s.lo:], j.Scale)
 			}
 		}
 	}
@@ -45,33 +52,32 @@ func (k *Kernels) Weights(dst []float32, dstStride int, j *Job, scratch []float3
 		n := min(chunkRows, j.Rows-r0)
 		w := j.carve(n, scratch)
 		w.start(j, r0, n)
-		b0, b1 := j.blocks(r0, n)
-		k.pass(j, &w, r0, n, b0, b1, false)
+		k.all(j, &w, r0, n, false)
 		k.scores(dst, dstStride, j, &w, r0, n)
 		for r := range n {
 			m, l := w.state(r, n)
 			j.logMass(r0+r, m, l)
 			row := dst[(r0+r)*dstStride:]
 			row = row[:min(len(row), dstStride)]
-			lo, hi := int(j.Lo[r0+r]), int(j.Hi[r0+r])
-			if hi <= lo {
-				clear(row)
-				continue
-			}
-			clear(row[:lo])
+			sinks, lo, hi := j.ranges(r0 + r)
+			k.weighRow(row[:sinks], w.s, m, 1/l)
+			clear(row[sinks:lo])
+			k.weighRow(row[lo:hi], w.s, m, 1/l)
 			clear(row[hi:])
-			for at := lo; at < hi; at += Page {
-				part := row[at:min(at+Page, hi)]
-				if len(part) == Page {
-					k.weigh(part, m, 1/l)
-					continue
-				}
-				buf := w.s[:Page]
-				clear(buf)
-				copy(buf, part)
-				k.weigh(buf, m, 1/l)
-				copy(part, buf)
-			}
 		}
+	}
+}
+
+// weighRow turns scores into weights; buf is scratch for a part of a page.
+func (k *Kernels) weighRow(row, buf []float32, m, inv float32) {
+	for ; len(row) >= Page; row = row[Page:] {
+		k.weigh(row[:Page], m, inv)
+	}
+	if len(row) > 0 {
+		buf = buf[:Page]
+		clear(buf)
+		copy(buf, row)
+		k.weigh(buf, m, inv)
+		copy(row, buf)
 	}
 }
