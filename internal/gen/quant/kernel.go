@@ -9,10 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-const (
-	lanes = 8 // rows in a vector
-	nv    = 4 // vectors in a panel: four chains hide the latency of an addition
-)
+const lanes = 8 // rows in a vector
 
 // walker holds the registers of one kernel.
 //
@@ -26,13 +23,18 @@ type walker struct {
 	f     format
 	evex  bool // AVX-512 instructions and registers, on 256-bit vectors
 	chain bool
+	nv    int // vectors of rows walked together
 
+	group                   reg.Register // first row of the vector, where nv is 1
 	p, z, head, x, y, table reg.Register
 	constants               map[string]Op
 }
 
 func kernel(f format, evex, chain bool) {
-	w := &walker{f: f, evex: evex, chain: chain, constants: map[string]Op{}}
+	w := &walker{f: f, evex: evex, chain: chain, nv: 1, constants: map[string]Op{}}
+	if chain {
+		w.nv = 4 // the whole panel: four chains hide the latency of an addition
+	}
 	name := funcName(f, evex, chain)
 	if chain {
 		TEXT(name, 0, "func(y, x *float32, panel *byte, chunks int)")
@@ -60,7 +62,11 @@ func (w *walker) q(v int) reg.VecPhysical   { return w.v(8 + v) }
 
 // at addresses the part of vector v in a row-wise array of elem-byte entries.
 func (w *walker) at(base reg.Register, disp, v, elem int) Mem {
-	return Mem{Base: base, Disp: disp + v*lanes*elem}
+	m := Mem{Base: base, Disp: disp + v*lanes*elem}
+	if !w.chain {
+		m.Index, m.Scale = w.group, uint8(elem)
+	}
+	return m
 }
 
 // scaleAt is where D·2⁻⁸ᵖ of vector v lies.
@@ -73,8 +79,8 @@ func (w *walker) scaleAt(v, p int) Op {
 
 var globals = map[uint32]Mem{}
 
-// constant is a vector of equal 32-bit values: a register of the wide set, or
-// memory. All constants of a kernel must be asked for once before its loops.
+// constant is a vector of equal 32-bit values: a register, or memory where the
+// chains leave none. All constants of a kernel must be asked for once before its loops.
 func (w *walker) constant(bits uint32) Op {
 	key := fmt.Sprint(bits)
 	if op, ok := w.constants[key]; ok {
@@ -93,8 +99,11 @@ func (w *walker) constant(bits uint32) Op {
 		globals[bits] = m
 	}
 	var op Op = m
-	if w.evex {
-		r := w.v(24 + len(w.constants))
+	if n := len(w.constants); w.evex || !w.chain {
+		r := w.v(24 + n)
+		if !w.evex {
+			r = w.v([]int{0, 1, 2, 3, 5, 6, 7, 9, 10, 11}[n]) // no chains: free
+		}
 		VMOVUPS(m, r)
 		op = r
 	}
@@ -112,14 +121,15 @@ func (w *walker) body() {
 	f := w.f
 	w.p, w.z, w.head, w.table = GP64(), GP64(), GP64(), GP64()
 	rest, chunks := GP64(), GP64()
+	var block, dst reg.Register
 	if w.chain {
 		w.x, w.y = Load(Param("x"), GP64()), Load(Param("y"), GP64())
 		Load(Param("panel"), w.p)
 		Load(Param("chunks"), rest)
 	} else {
-		w.y = Load(Param("dst"), GP64())
-		Load(Param("block"), w.p)
-		Load(Param("chunks"), chunks)
+		w.y, w.group = GP64(), GP64()
+		dst, block = Load(Param("dst"), GP64()), Load(Param("block"), GP64())
+		Load(Param("chunks"), rest)
 	}
 	frame := AllocLocal(4*4*lanes*4 + 64)
 	LEAQ(frame, w.table)
@@ -145,11 +155,19 @@ func (w *walker) body() {
 	}
 
 	if !w.chain {
+		XORQ(w.group, w.group)
+		Label("group")
+		MOVQ(block, w.p)
+		MOVQ(dst, w.y)
+		MOVQ(rest, chunks)
 		w.block(chunks)
+		ADDQ(Imm(lanes), w.group)
+		CMPQ(w.group, Imm(32))
+		JNE(LabelRef("group"))
 		return
 	}
 	VXORPS(w.v(14), w.v(14), w.v(14))
-	for v := range nv {
+	for v := range w.nv {
 		VMOVUPS(w.v(14), w.total(v))
 	}
 	Label("block")
@@ -167,7 +185,7 @@ func (w *walker) total(v int) Mem { return Mem{Base: w.y, Disp: v * lanes * 4} }
 // block walks the chunks of one block.
 func (w *walker) block(chunks reg.Register) {
 	if w.chain {
-		for v := range nv {
+		for v := range w.nv {
 			VXORPS(w.acc(v), w.acc(v), w.acc(v))
 		}
 	}
@@ -182,7 +200,7 @@ func (w *walker) block(chunks reg.Register) {
 	DECQ(chunks)
 	JNZ(LabelRef("chunk"))
 	if w.chain {
-		for v := range nv {
+		for v := range w.nv {
 			VADDPS(w.total(v), w.acc(v), w.acc(v))
 			VMOVUPS(w.acc(v), w.total(v))
 		}
@@ -215,7 +233,7 @@ func (w *walker) halves() {
 func (w *walker) scales(h int) {
 	f := w.f
 	d, t := w.v(14), w.v(15)
-	for v := range nv {
+	for v := range w.nv {
 		switch f.scale {
 		case plain:
 			VCVTPH2PS(w.at(w.z, 0, v, 2), d)
@@ -318,7 +336,7 @@ func (w *walker) half(h int) {
 		w.scales(h)
 	}
 	for f := range 4 {
-		for v := range nv {
+		for v := range w.nv {
 			w.quad(h, f, v)
 		}
 		for p := range 4 {
@@ -330,13 +348,13 @@ func (w *walker) half(h int) {
 			var mask Op
 			if !shift {
 				mask = w.constant(w.mask(p))
-				if !w.evex {
-					VMOVDQU(mask, w.v(13))
+				if m, ok := mask.(Mem); ok {
+					VMOVDQU(m, w.v(13))
 					mask = w.v(13)
 				}
 			}
-			for v := range nv {
-				t, d := w.v(14+v&1), w.scaleAt(v, p)
+			for v := range w.nv {
+				t, d := w.v(14+(v+p)&1), w.scaleAt(v, p)
 				if shift {
 					VPSRLD(Imm(24), w.q(v), t)
 					d = w.scaleAt(v, 0)
@@ -352,7 +370,7 @@ func (w *walker) half(h int) {
 				if w.chain {
 					VFMADD231PS(w.v(12), t, w.acc(v))
 				} else {
-					VMOVUPS(t, Mem{Base: w.y, Disp: k*128 + v*lanes*4})
+					VMOVUPS(t, w.at(w.y, k*128, v, 4))
 				}
 			}
 		}

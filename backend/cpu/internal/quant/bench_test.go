@@ -54,7 +54,7 @@ func BenchmarkGemv(b *testing.B) {
 	}
 }
 
-// BenchmarkExpand reports 10⁹ weights/s of one 128-input slice in L1.
+// BenchmarkExpand reports 10⁹ weights/s of the fastest run on a 128-input slice in L1.
 func BenchmarkExpand(b *testing.B) {
 	const k = 256
 	for _, ty := range blockq.Types() {
@@ -63,10 +63,15 @@ func BenchmarkExpand(b *testing.B) {
 				c := Codec(s, ty)
 				packed, dst := make([]byte, c.Bytes(k)), make([]float32, 128*32)
 				fill(packed)
+				best := time.Hour
 				for b.Loop() {
-					c.Expand(dst, packed, k, 128, 128)
+					start := time.Now()
+					for range 16 {
+						c.Expand(dst, packed, k, 128, 128)
+					}
+					best = min(best, time.Since(start))
 				}
-				b.ReportMetric(128*32/(b.Elapsed().Seconds()/float64(b.N))/1e9, "Gw/s")
+				b.ReportMetric(16*128*32/float64(best.Nanoseconds()), "bestGw/s")
 			})
 		}
 	}
