@@ -9,10 +9,10 @@ import (
 // Sizes of the loops around the tiles. They decide which operand comes from
 // which cache, never a bit of the result.
 const (
-	// maxTiles bounds the row tiles of a chunk: their inputs for one slice of
-	// 128 (at most 112 KiB) stay in the second-level cache while a group of
-	// panels passes.
-	maxTiles = 16
+	// chunkRows bounds the rows of a chunk: their inputs for one slice of 128
+	// (at most 112 KiB) and their totals stay in the second-level cache while a
+	// group of panels passes.
+	chunkRows = 224
 
 	// maxGroup bounds the panels of a group, whose slices take 16 KiB each.
 	maxGroup = 8
@@ -37,7 +37,7 @@ func group(m, k int) int {
 // ScratchSize returns the float32s of scratch memory that Panels needs for one
 // thread; it depends on m and k only up to a bound.
 func (ks *Kernels) ScratchSize(m, k int) int {
-	return 16 + width + kb*width + group(m, k)*min(m, maxTiles*ks.mr)*width
+	return 16 + width + kb*width + group(m, k)*min(m, chunkRows)*width
 }
 
 // Panels computes columns [32·p0, min(n, 32·p1)) of C[m, n] = A·Wᵀ, whose rows
@@ -65,13 +65,13 @@ func (ks *Kernels) Panels(c []float32, ldc, n int, pa []float32, m, k int, cod *
 	clear(j.zero)
 
 	size, big, small := ks.split(m)
-	step := group(m, k)
+	step, most := group(m, k), chunkRows/ks.mr
 	for p := p0; p < p1; p += step {
 		// Chunks of tiles of equal size: first the big ones, then the small.
 		row := 0
 		for _, g := range [2]struct{ rows, tiles int }{{size + 1, big}, {size, small}} {
-			for t := 0; t < g.tiles; t += maxTiles {
-				tiles := min(maxTiles, g.tiles-t)
+			for t := 0; t < g.tiles; t += most {
+				tiles := min(most, g.tiles-t)
 				j.chunk(p, min(p+step, p1), row, g.rows, tiles)
 				row += g.rows * tiles
 			}
