@@ -8,8 +8,7 @@ import (
 	"samebit/internal/gen/vec/neon"
 )
 
-// Constants of exp and log1p live in V16 to V30; scalars of a call in V31 (and
-// softplus, which has none, uses more of the low registers).
+// Constants of exp live in V16 to V29, the scalar of a call in V31.
 var neonConsts = []struct {
 	name string
 	bits uint32
@@ -19,6 +18,9 @@ var neonConsts = []struct {
 	{"c6", 0x3ab5b4f9}, {"c5", 0x3c091797}, {"c4", 0x3d2aab46}, {"c3", 0x3e2aaa52}, {"c2", 0x3f000000},
 	{"one", 0x3f800000}, {"bias", 0x4b400000 - 254}, {"sign", 1 << 31},
 }
+
+// Softplus has one input and no scalar: its other constants are in V4 to V9.
+var neonLog = []uint32{0x40000000, 0x3e78457c, 0x3e5b95dc, 0x3e928288, 0x3ecccb6c, 0x3f2aaaac} // 2, P4 to P0
 
 func neonReg(name string) int {
 	for i, c := range neonConsts {
@@ -66,6 +68,11 @@ func (w arm) loop(name, outs, ins string, exp bool, scalar bool, body func()) {
 		w.I("MOVD $neonconsts<>(SB), R0")
 		for i := range neonConsts {
 			w.I("VLD1R.P 4(R0), [V%d.S4]", 16+i)
+		}
+		if name == "softplus" {
+			for i := range neonLog {
+				w.I("VLD1R.P 4(R0), [V%d.S4]", 4+i)
+			}
 		}
 	}
 	w.Line("loop:")
@@ -120,7 +127,10 @@ func writeNEON(path, command string) error {
 	for i, c := range neonConsts {
 		w.Line("DATA neonconsts<>+%d(SB)/4, $0x%08x // %s", 4*i, c.bits, c.name)
 	}
-	w.Line("GLOBL neonconsts<>(SB), RODATA|NOPTR, $%d", 4*len(neonConsts))
+	for i, bits := range neonLog {
+		w.Line("DATA neonconsts<>+%d(SB)/4, $0x%08x", 4*(len(neonConsts)+i), bits)
+	}
+	w.Line("GLOBL neonconsts<>(SB), RODATA|NOPTR, $%d", 4*(len(neonConsts)+len(neonLog)))
 
 	w.loop("add", "dst", "a b", false, false, func() { w.Add(0, 0, 1) })
 	w.loop("sub", "dst", "a b", false, false, func() { w.Sub(0, 0, 1) })
@@ -142,6 +152,7 @@ func writeNEON(path, command string) error {
 	w.loop("expSub", "dst", "x", true, true, func() { w.Sub(0, 0, 31); w.exp(0) })
 	w.loop("sigmoid", "dst", "x", true, false, func() { w.denominator(1, 0); w.Div(0, neonReg("one"), 1) })
 	w.loop("silu", "dst", "x", true, false, func() { w.denominator(1, 0); w.Div(0, 0, 1) })
+	w.loop("softplus", "dst", "x", true, false, w.softplus)
 	w.loop("swiglu", "dst", "g u", true, false, func() { w.denominator(2, 0); w.Div(0, 0, 2); w.Mul(0, 0, 1) })
 	w.loop("sigmoidMul", "dst", "x z", true, false, func() {
 		w.denominator(2, 1)
@@ -177,7 +188,82 @@ func writeNEON(path, command string) error {
 	w.rows("sumRows", func(acc, x int) { w.Add(acc, acc, x) })
 	w.rows("sumSquareRows", func(acc, x int) { w.FMA(acc, x, x) })
 	w.rows("maxRows", func(acc, x int) { w.MaxNum(acc, x, 8) })
+	w.conversions()
 	return w.Save(path)
+}
+
+// softplus is V0 = max(V0, 0) + log1p(exp(-|V0|)), numerics.md 4.3.
+func (w arm) softplus() {
+	w.I("VORR V%d.B16, V0.B16, V1.B16", neonReg("sign"))
+	w.exp(1)       // u
+	w.Add(2, 1, 4) // 2 + u
+	w.Div(2, 1, 2) // s
+	w.Mul(3, 2, 2) // z
+	p, q := 5, 14
+	for c := 6; c < 10; c++ {
+		w.Move(q, c)
+		w.FMA(q, p, 3) // p·z + c
+		p, q = q, 29-q
+	}
+	w.Mul(3, 3, p)  // w = z·p
+	w.Sub(3, 1, 3)  // u - w
+	w.FNMA(1, 2, 3) // u - s·(u - w)
+	w.Zero(2)
+	w.Max(0, 0, 2) // max(-0, +0) is +0 here
+	w.Add(0, 0, 1)
+}
+
+// conversions writes the 16-bit formats; lengths are multiples of 4.
+func (w arm) conversions() {
+	row := func(name string, setup, body func()) {
+		w.Line("\nTEXT ·%sNEON(SB), NOSPLIT, $0-48", name)
+		w.I("MOVD dst_base+0(FP), R0")
+		w.I("MOVD dst_len+8(FP), R1")
+		w.I("MOVD src_base+24(FP), R2")
+		setup()
+		w.Line("loop:")
+		w.I("CBZ R1, done")
+		w.I("SUB $4, R1")
+		body()
+		w.I("B loop")
+		w.Line("done:")
+		w.I("RET")
+	}
+	none := func() {}
+	row("widenBF16", none, func() {
+		w.I("VLD1.P 8(R2), [V0.H4]")
+		w.I("VUXTL V0.H4, V0.S4")
+		w.I("VSHL $16, V0.S4, V0.S4")
+		w.I("VST1.P [V0.S4], 16(R0)")
+	})
+	row("widenF16", none, func() {
+		w.I("VLD1.P 8(R2), [V0.H4]")
+		w.I("WORD $0x0e217800 // V0.S4 = FCVTL(V0.H4)")
+		w.I("VST1.P [V0.S4], 16(R0)")
+	})
+	row("narrowF16", none, func() {
+		w.I("VLD1.P 16(R2), [V0.S4]")
+		w.I("WORD $0x0e216800 // V0.H4 = FCVTN(V0.S4)")
+		w.I("VST1.P [V0.H4], 8(R0)")
+	})
+	row("narrowBF16", func() {
+		for i, c := range []int{1, 0x7fff, 0x40} {
+			w.I("MOVD $%d, R3", c)
+			w.I("VDUP R3, V%d.S4", 16+i)
+		}
+	}, func() {
+		w.I("VLD1.P 16(R2), [V0.S4]")
+		w.I("WORD $0x%08x // V1 = V0 == V0, false for NaN", 0x4e20e400|1)
+		w.I("VUSHR $16, V0.S4, V2.S4")
+		w.I("VAND V16.B16, V2.B16, V3.B16")
+		w.I("VADD V17.S4, V3.S4, V3.S4")
+		w.I("VADD V0.S4, V3.S4, V3.S4") // to nearest, ties to even
+		w.I("VUSHR $16, V3.S4, V3.S4")
+		w.I("VORR V18.B16, V2.B16, V2.B16") // quiet NaN
+		w.I("VBIF V1.B16, V2.B16, V3.B16")
+		w.I("WORD $0x%08x // V3.H4 = XTN(V3.S4)", 0x0e612800|3<<5|3)
+		w.I("VST1.P [V3.H4], 8(R0)")
+	})
 }
 
 // rows folds x, rows of 32 values, into 32 lanes that it loads and stores.

@@ -78,6 +78,21 @@ func sumSquareRowsNEON(lane *[32]float32, x []float32)
 //go:noescape
 func maxRowsNEON(lane *[32]float32, x []float32)
 
+//go:noescape
+func softplusNEON(dst, x []float32)
+
+//go:noescape
+func widenBF16NEON(dst []float32, src []uint16)
+
+//go:noescape
+func widenF16NEON(dst []float32, src []uint16)
+
+//go:noescape
+func narrowBF16NEON(dst []uint16, src []float32)
+
+//go:noescape
+func narrowF16NEON(dst []uint16, src []float32)
+
 func native(s isa.Set) *Kernels {
 	if s == isa.NEON {
 		return &neon
@@ -109,7 +124,7 @@ var neon = Kernels{
 	},
 
 	exp: singles(expNEON, generic.exp), sigmoid: singles(sigmoidNEON, generic.sigmoid),
-	silu: singles(siluNEON, generic.silu), softplus: generic.softplus,
+	silu: singles(siluNEON, generic.silu), softplus: singles(softplusNEON, generic.softplus),
 	expSub: scaled(expSubNEON, generic.expSub),
 	swiglu: pairs(swigluNEON, generic.swiglu), sigmoidMul: pairs(sigmoidMulNEON, generic.sigmoidMul),
 
@@ -168,8 +183,8 @@ var neon = Kernels{
 	},
 	index: generic.index,
 
-	widenBF16: generic.widenBF16, widenF16: generic.widenF16,
-	narrowBF16: generic.narrowBF16, narrowF16: generic.narrowF16,
+	widenBF16: widenBF16NEON, widenF16: widenF16NEON,
+	narrowBF16: narrowBF16NEON, narrowF16: narrowF16NEON,
 }
 
 func singles(asm, rest func(dst, x []float32)) func(dst, x []float32) {

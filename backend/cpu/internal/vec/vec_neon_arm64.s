@@ -17,7 +17,13 @@ DATA neonconsts<>+40(SB)/4, $0x3f000000 // c2
 DATA neonconsts<>+44(SB)/4, $0x3f800000 // one
 DATA neonconsts<>+48(SB)/4, $0x4b3fff02 // bias
 DATA neonconsts<>+52(SB)/4, $0x80000000 // sign
-GLOBL neonconsts<>(SB), RODATA|NOPTR, $56
+DATA neonconsts<>+56(SB)/4, $0x40000000
+DATA neonconsts<>+60(SB)/4, $0x3e78457c
+DATA neonconsts<>+64(SB)/4, $0x3e5b95dc
+DATA neonconsts<>+68(SB)/4, $0x3e928288
+DATA neonconsts<>+72(SB)/4, $0x3ecccb6c
+DATA neonconsts<>+76(SB)/4, $0x3f2aaaac
+GLOBL neonconsts<>(SB), RODATA|NOPTR, $80
 
 // add(dst, a, b), four values at a time
 TEXT ·addNEON(SB), NOSPLIT, $0-72
@@ -481,6 +487,85 @@ loop:
 done:
 	RET
 
+// softplus(dst, x), four values at a time
+TEXT ·softplusNEON(SB), NOSPLIT, $0-48
+	MOVD dst_len+8(FP), R1
+	MOVD x_base+24(FP), R2
+	MOVD dst_base+0(FP), R3
+	MOVD $neonconsts<>(SB), R0
+	VLD1R.P 4(R0), [V16.S4]
+	VLD1R.P 4(R0), [V17.S4]
+	VLD1R.P 4(R0), [V18.S4]
+	VLD1R.P 4(R0), [V19.S4]
+	VLD1R.P 4(R0), [V20.S4]
+	VLD1R.P 4(R0), [V21.S4]
+	VLD1R.P 4(R0), [V22.S4]
+	VLD1R.P 4(R0), [V23.S4]
+	VLD1R.P 4(R0), [V24.S4]
+	VLD1R.P 4(R0), [V25.S4]
+	VLD1R.P 4(R0), [V26.S4]
+	VLD1R.P 4(R0), [V27.S4]
+	VLD1R.P 4(R0), [V28.S4]
+	VLD1R.P 4(R0), [V29.S4]
+	VLD1R.P 4(R0), [V4.S4]
+	VLD1R.P 4(R0), [V5.S4]
+	VLD1R.P 4(R0), [V6.S4]
+	VLD1R.P 4(R0), [V7.S4]
+	VLD1R.P 4(R0), [V8.S4]
+	VLD1R.P 4(R0), [V9.S4]
+loop:
+	CBZ R1, done
+	SUB $4, R1
+	VLD1.P 16(R2), [V0.S4]
+	VORR V29.B16, V0.B16, V1.B16
+	WORD $0x4e30f421 // V1 = max(V1, V16)
+	WORD $0x4eb1f421 // V1 = min(V1, V17)
+	VMOV V19.B16, V10.B16
+	VFMLA V18.S4, V1.S4, V10.S4
+	WORD $0x4eb3d54b // V11 = sub(V10, V19)
+	VFMLS V20.S4, V11.S4, V1.S4
+	VFMLS V21.S4, V11.S4, V1.S4
+	VMOV V23.B16, V12.B16
+	VFMLA V1.S4, V22.S4, V12.S4
+	VMOV V24.B16, V13.B16
+	VFMLA V1.S4, V12.S4, V13.S4
+	VMOV V25.B16, V12.B16
+	VFMLA V1.S4, V13.S4, V12.S4
+	VMOV V26.B16, V13.B16
+	VFMLA V1.S4, V12.S4, V13.S4
+	VMOV V27.B16, V12.B16
+	VFMLA V1.S4, V13.S4, V12.S4
+	VMOV V27.B16, V13.B16
+	VFMLA V1.S4, V12.S4, V13.S4
+	VSUB V28.S4, V10.S4, V10.S4
+	VUSHR $1, V10.S4, V11.S4
+	VSUB V11.S4, V10.S4, V10.S4
+	VSHL $23, V11.S4, V11.S4
+	VSHL $23, V10.S4, V10.S4
+	WORD $0x6e2bddad // V13 = mul(V13, V11)
+	WORD $0x6e2adda1 // V1 = mul(V13, V10)
+	WORD $0x4e24d422 // V2 = add(V1, V4)
+	WORD $0x6e22fc22 // V2 = div(V1, V2)
+	WORD $0x6e22dc43 // V3 = mul(V2, V2)
+	VMOV V6.B16, V14.B16
+	VFMLA V3.S4, V5.S4, V14.S4
+	VMOV V7.B16, V15.B16
+	VFMLA V3.S4, V14.S4, V15.S4
+	VMOV V8.B16, V14.B16
+	VFMLA V3.S4, V15.S4, V14.S4
+	VMOV V9.B16, V15.B16
+	VFMLA V3.S4, V14.S4, V15.S4
+	WORD $0x6e2fdc63 // V3 = mul(V3, V15)
+	WORD $0x4ea3d423 // V3 = sub(V1, V3)
+	VFMLS V3.S4, V2.S4, V1.S4
+	VEOR V2.B16, V2.B16, V2.B16
+	WORD $0x4e22f400 // V0 = max(V0, V2)
+	WORD $0x4e21d400 // V0 = add(V0, V1)
+	VST1.P [V0.S4], 16(R3)
+	B loop
+done:
+	RET
+
 // swiglu(dst, g, u), four values at a time
 TEXT ·swigluNEON(SB), NOSPLIT, $0-72
 	MOVD dst_len+8(FP), R1
@@ -881,4 +966,75 @@ done:
 	VST1 [V20.S4, V21.S4, V22.S4, V23.S4], (R0)
 	SUB $64, R0
 	VST1 [V16.S4, V17.S4, V18.S4, V19.S4], (R0)
+	RET
+
+TEXT ·widenBF16NEON(SB), NOSPLIT, $0-48
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+loop:
+	CBZ R1, done
+	SUB $4, R1
+	VLD1.P 8(R2), [V0.H4]
+	VUXTL V0.H4, V0.S4
+	VSHL $16, V0.S4, V0.S4
+	VST1.P [V0.S4], 16(R0)
+	B loop
+done:
+	RET
+
+TEXT ·widenF16NEON(SB), NOSPLIT, $0-48
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+loop:
+	CBZ R1, done
+	SUB $4, R1
+	VLD1.P 8(R2), [V0.H4]
+	WORD $0x0e217800 // V0.S4 = FCVTL(V0.H4)
+	VST1.P [V0.S4], 16(R0)
+	B loop
+done:
+	RET
+
+TEXT ·narrowF16NEON(SB), NOSPLIT, $0-48
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+loop:
+	CBZ R1, done
+	SUB $4, R1
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x0e216800 // V0.H4 = FCVTN(V0.S4)
+	VST1.P [V0.H4], 8(R0)
+	B loop
+done:
+	RET
+
+TEXT ·narrowBF16NEON(SB), NOSPLIT, $0-48
+	MOVD dst_base+0(FP), R0
+	MOVD dst_len+8(FP), R1
+	MOVD src_base+24(FP), R2
+	MOVD $1, R3
+	VDUP R3, V16.S4
+	MOVD $32767, R3
+	VDUP R3, V17.S4
+	MOVD $64, R3
+	VDUP R3, V18.S4
+loop:
+	CBZ R1, done
+	SUB $4, R1
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20e401 // V1 = V0 == V0, false for NaN
+	VUSHR $16, V0.S4, V2.S4
+	VAND V16.B16, V2.B16, V3.B16
+	VADD V17.S4, V3.S4, V3.S4
+	VADD V0.S4, V3.S4, V3.S4
+	VUSHR $16, V3.S4, V3.S4
+	VORR V18.B16, V2.B16, V2.B16
+	VBIF V1.B16, V2.B16, V3.B16
+	WORD $0x0e612863 // V3.H4 = XTN(V3.S4)
+	VST1.P [V3.H4], 8(R0)
+	B loop
+done:
 	RET
