@@ -106,12 +106,15 @@ func (c *Chat) Send(ctx context.Context, content string, g Gen) iter.Seq2[Token,
 			yield(Token{}, err)
 			return
 		}
+		if g.Report == nil {
+			g.Report = new(Report)
+		}
 		var answer []byte
 		c.m.continueWith(ctx, c.r, c.m.Tokenizer.Encode(nil, prompt), g, func(t Token, err error) bool {
 			answer = append(answer, t.Text...)
 			return yield(t, err)
 		})
-		if len(answer) == 0 {
+		if ended := g.Report.Reason; len(answer) == 0 && (ended == "error" || ended == "cancelled") {
 			c.Messages = slices.Delete(c.Messages, len(c.Messages)-1, len(c.Messages))
 			return
 		}

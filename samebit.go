@@ -258,3 +258,21 @@ func (m *Model) free() error {
 	}
 	return errors.Join(errs...)
 }
+
+// OpenTokenizer loads only the tokenizer of a model: of a GGUF file, or of a
+// directory with tokenizer.json.
+func OpenTokenizer(path string) (*token.Tokenizer, error) {
+	i, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("samebit: open tokenizer: %w", err)
+	}
+	if i.IsDir() {
+		return token.Open(path)
+	}
+	set, err := checkpoint.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer set.Close()
+	return openTokenizer(path, set)
+}
