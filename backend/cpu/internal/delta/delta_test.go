@@ -331,12 +331,13 @@ func TestNoAllocation(t *testing.T) {
 func BenchmarkRun(b *testing.B) {
 	for _, s := range isa.Available() {
 		k := For(s)
-		for _, T := range []int{1, 8, 64, 256} {
+		for _, c := range []struct{ T, d int }{{1, 128}, {8, 128}, {64, 128}, {256, 128}, {64, 64}, {64, 256}} {
+			T := c.T
 			if s == isa.Generic && T > 1 {
 				continue
 			}
-			b.Run(fmt.Sprintf("%v/dk=128/dv=128/T=%d", s, T), func(b *testing.B) {
-				h := random(rand.New(rand.NewPCG(1, 1)), T, 128, 128)
+			b.Run(fmt.Sprintf("%v/dk=%d/dv=%d/T=%d", s, c.d, c.d, T), func(b *testing.B) {
+				h := random(rand.New(rand.NewPCG(1, 1)), T, c.d, c.d)
 				got, _ := outputs(h)
 				sc := tmp(h)
 				best := time.Duration(1 << 62) // a shared machine disturbs the mean
