@@ -72,7 +72,21 @@ type (
 	}
 )
 
+// markup is text that the filters safe and escape marked: + escapes what is
+// added to it. Nothing else here looks at the mark, so it lives only in
+// variables and on the way to another +.
+type markup string
+
 func (r *renderer) eval(x expr, s *scope) any {
+	v := r.evalMarked(x, s)
+	if m, ok := v.(markup); ok {
+		return string(m)
+	}
+	return v
+}
+
+// evalMarked is eval for the few places where the mark matters.
+func (r *renderer) evalMarked(x expr, s *scope) any {
 	r.step()
 	r.deeper()
 	v := x.eval(r, s)
@@ -95,7 +109,7 @@ func (x *nameExpr) eval(_ *renderer, s *scope) any {
 
 func (x *listExpr) eval(r *renderer, s *scope) any {
 	l := &list{kind: x.kind, items: make([]any, len(x.xs))}
-	r.charge(len(x.xs))
+	r.charge(perItem * len(x.xs))
 	for i, e := range x.xs {
 		l.items[i] = r.eval(e, s)
 	}
@@ -104,7 +118,7 @@ func (x *listExpr) eval(r *renderer, s *scope) any {
 
 func (x *dictExpr) eval(r *renderer, s *scope) any {
 	m := &Map{}
-	r.charge(len(x.keys))
+	r.charge(4 * perItem * len(x.keys))
 	for i, k := range x.keys {
 		m.set(r.key(r.eval(k, s)), r.eval(x.vals[i], s))
 	}
@@ -135,12 +149,12 @@ func (r *renderer) key(v any) any {
 
 func (x *condExpr) eval(r *renderer, s *scope) any {
 	if truth(r.eval(x.cond, s)) {
-		return r.eval(x.then, s)
+		return r.evalMarked(x.then, s)
 	}
 	if x.els == nil {
 		return &undef{"the inline if-expression evaluated to false and no else section was defined"}
 	}
-	return r.eval(x.els, s)
+	return r.evalMarked(x.els, s)
 }
 
 func (x *logicExpr) eval(r *renderer, s *scope) any {
@@ -166,8 +180,26 @@ func (x *compareExpr) eval(r *renderer, s *scope) any {
 }
 
 func (x *binaryExpr) eval(r *renderer, s *scope) any {
-	a := r.eval(x.a, s)
-	return r.arith(x.op, a, r.eval(x.b, s))
+	a, b := r.evalMarked(x.a, s), r.evalMarked(x.b, s)
+	ma, oka := a.(markup)
+	mb, okb := b.(markup)
+	if oka {
+		a = string(ma)
+		if text, ok := b.(string); ok && x.op == "+" {
+			b = escape(text)
+		}
+	}
+	if okb {
+		b = string(mb)
+		if text, ok := a.(string); ok && x.op == "+" && !oka {
+			a = escape(text)
+		}
+	}
+	v := r.arith(x.op, a, b)
+	if text, ok := v.(string); ok && (oka || okb) && x.op == "+" {
+		return markup(text)
+	}
+	return v
 }
 
 func (x *concatExpr) eval(r *renderer, s *scope) any {
@@ -308,7 +340,7 @@ func (x *sliceExpr) eval(r *renderer, s *scope) any {
 	case string:
 		r.charge(len(v))
 		rs := []rune(v)
-		idx := r.slice(len(rs), part)
+		idx, _ := r.slice(len(rs), part)
 		out := make([]rune, len(idx))
 		for i, j := range idx {
 			out[i] = rs[j]
@@ -318,9 +350,12 @@ func (x *sliceExpr) eval(r *renderer, s *scope) any {
 		if v.kind > kRange {
 			return &undef{fmt.Sprintf("a %s cannot be sliced: make it a list first", typeName(v))}
 		}
-		idx := r.slice(len(v.items), part)
-		r.charge(len(idx))
+		idx, at := r.slice(len(v.items), part)
+		r.charge(perItem * len(idx))
 		out := &list{kind: v.kind, items: make([]any, len(idx))}
+		if v.kind == kRange {
+			out.bounds = [3]int64{v.bounds[0] + at[0]*v.bounds[2], v.bounds[0] + at[1]*v.bounds[2], at[2] * v.bounds[2]}
+		}
 		for i, j := range idx {
 			out.items[i] = v.items[j]
 		}
@@ -331,8 +366,9 @@ func (x *sliceExpr) eval(r *renderer, s *scope) any {
 	return &undef{fmt.Sprintf("a %s cannot be sliced", typeName(v))}
 }
 
-// slice returns the indices of [a:b:step] on n elements, as Python counts them.
-func (r *renderer) slice(n int, part [3]any) []int {
+// slice returns the indices of [a:b:step] on n elements, as Python counts them,
+// and the resolved a, b and step.
+func (r *renderer) slice(n int, part [3]any) ([]int, [3]int64) {
 	get := func(v any, def int) int {
 		if v == nil {
 			return def
@@ -363,7 +399,7 @@ func (r *renderer) slice(n int, part [3]any) []int {
 	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
 		out = append(out, i)
 	}
-	return out
+	return out, [3]int64{int64(from), int64(to), int64(step)}
 }
 
 type kwarg struct {
@@ -463,8 +499,22 @@ func (x *callExpr) eval(r *renderer, s *scope) any {
 }
 
 func (x *filterExpr) eval(r *renderer, s *scope) any {
-	v := r.eval(x.x, s)
-	return r.filter(x.name, v, r.args(x.args, s))
+	v := r.evalMarked(x.x, s)
+	m, marked := v.(markup)
+	if marked {
+		v = string(m)
+	}
+	a := r.args(x.args, s)
+	switch {
+	case x.name == "safe":
+		return markup(r.str(r.filter(x.name, v, a)))
+	case x.name == "e" || x.name == "escape":
+		if marked {
+			return m
+		}
+		return markup(r.str(r.filter(x.name, v, a)))
+	}
+	return r.filter(x.name, v, a)
 }
 
 func (x *testExpr) eval(r *renderer, s *scope) any {
@@ -482,11 +532,11 @@ func (r *renderer) iterate(v any) []any {
 		}
 		return items
 	case *Map:
-		r.charge(len(v.keys))
+		r.charge(perItem * len(v.keys))
 		return append([]any(nil), v.keys...)
 	case string:
-		r.charge(len(v))
-		var out []any
+		r.charge(perItem * len(v))
+		out := make([]any, 0, len(v))
 		for _, c := range v {
 			out = append(out, string(c))
 		}
@@ -537,7 +587,7 @@ func rangeOf(r *renderer, a *args) any {
 	if by == 0 {
 		r.fail("range: step cannot be zero")
 	}
-	l := &list{kind: kRange}
+	l := &list{kind: kRange, bounds: [3]int64{from, to, by}}
 	for i := from; by > 0 && i < to || by < 0 && i > to; i += by {
 		if len(l.items) == maxRange {
 			r.fail("range: more than %d elements", maxRange)
@@ -561,7 +611,7 @@ func dictOf(r *renderer, a *args) any {
 // update sets the entries of v, a dictionary or a list of pairs, in m.
 func (r *renderer) update(m *Map, v any) {
 	if d, ok := v.(*Map); ok {
-		r.charge(len(d.keys))
+		r.charge(4 * perItem * len(d.keys))
 		for i, k := range d.keys {
 			m.set(k, d.vals[i])
 		}

@@ -82,15 +82,33 @@ type (
 )
 
 // scope holds the names set in a loop body, macro or block; reading falls
-// through to the scopes outside, setting never does.
+// through to the scopes outside, setting never does. Most scopes hold two or
+// three names, so the first few lie in a list.
 type scope struct {
-	vars  map[string]any
+	few   []named // starts in first
+	first [3]named
+	many  map[string]any
 	outer *scope
+}
+
+type named struct {
+	name string
+	val  any
+}
+
+func (s *scope) own(name string) (any, bool) {
+	for i := range s.few {
+		if s.few[i].name == name {
+			return s.few[i].val, true
+		}
+	}
+	v, ok := s.many[name]
+	return v, ok
 }
 
 func (s *scope) get(name string) (any, bool) {
 	for ; s != nil; s = s.outer {
-		if v, ok := s.vars[name]; ok {
+		if v, ok := s.own(name); ok {
 			return v, true
 		}
 	}
@@ -98,10 +116,23 @@ func (s *scope) get(name string) (any, bool) {
 }
 
 func (s *scope) set(name string, v any) {
-	if s.vars == nil {
-		s.vars = map[string]any{}
+	for i := range s.few {
+		if s.few[i].name == name {
+			s.few[i].val = v
+			return
+		}
 	}
-	s.vars[name] = v
+	if _, ok := s.many[name]; !ok && len(s.few) < 8 {
+		if s.few == nil {
+			s.few = s.first[:0]
+		}
+		s.few = append(s.few, named{name, v})
+		return
+	}
+	if s.many == nil {
+		s.many = map[string]any{}
+	}
+	s.many[name] = v
 }
 
 // renderer is the state of one rendering.
@@ -202,7 +233,7 @@ func (x *setStmt) exec(r *renderer, s *scope) ctl {
 		text := r.capture(x.block, &scope{outer: s})
 		r.line, r.held = x.line, text
 	}
-	v := r.eval(x.val, s)
+	v := r.evalMarked(x.val, s)
 	r.assign(s, x.to, v)
 	return ctlNone
 }
@@ -278,7 +309,7 @@ func (l *loop) attr(name string) any {
 		}}
 	case "changed":
 		return &function{"loop.changed", func(r *renderer, a *args) any {
-			now := &list{kTuple, a.pos}
+			now := &list{kind: kTuple, items: a.pos}
 			same := l.called && r.equal(l.last, now, 0)
 			l.called, l.last = true, now
 			return !same
@@ -303,12 +334,13 @@ func (x *forStmt) exec(r *renderer, s *scope) ctl {
 	} else {
 		items = append([]any(nil), items...) // the body may append to the list
 	}
-	r.charge(len(items))
+	r.charge(perItem * len(items))
 	if len(items) == 0 {
 		return r.run(x.els, &scope{outer: s})
 	}
 	l := &loop{items: items}
 	for l.i = range items {
+		r.steps += 3 // a turn costs about as much as four evaluations
 		r.step()
 		in := &scope{outer: s}
 		in.set("loop", l)
@@ -390,7 +422,7 @@ kw:
 	}
 	line := r.line
 	for _, p := range m.params {
-		if _, ok := in.vars[p.name]; ok {
+		if _, ok := in.own(p.name); ok {
 			continue
 		}
 		if p.def == nil {

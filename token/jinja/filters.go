@@ -71,7 +71,7 @@ func filterTable(name string) filterFunc {
 	case "e", "escape", "forceescape":
 		return func(r *renderer, v any, a *args) any {
 			a.bind(r, 0)
-			s := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;").Replace(r.str(v))
+			s := escape(r.str(v))
 			r.charge(len(s))
 			return s
 		}
@@ -80,7 +80,7 @@ func filterTable(name string) filterFunc {
 	case "format":
 		return func(r *renderer, v any, a *args) any {
 			if len(a.kw) == 0 {
-				return r.percent(r.str(v), &list{kTuple, a.pos})
+				return r.percent(r.str(v), &list{kind: kTuple, items: a.pos})
 			}
 			m := &Map{}
 			for _, k := range a.kw {
@@ -144,6 +144,10 @@ func filterTable(name string) filterFunc {
 		}
 	}
 	return sequenceFilter(name)
+}
+
+func escape(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;").Replace(s)
 }
 
 // given returns v, or def if the argument was left out.
@@ -374,7 +378,7 @@ func (r *renderer) field(x, path, def any) any {
 }
 
 func (r *renderer) sortItems(items []any, key func(any) any, reverse bool) {
-	r.charge(len(items))
+	r.charge(perItem * len(items))
 	slices.SortStableFunc(items, func(a, b any) int {
 		c := r.compare(key(a), key(b))
 		if reverse {

@@ -36,8 +36,8 @@ func sequenceFilter(name string) filterFunc {
 		return func(r *renderer, v any, a *args) any {
 			a.bind(r, 0)
 			items := r.iterate(v)
-			r.charge(len(items))
-			return &list{kList, slices.Clone(items)}
+			r.charge(perItem * len(items))
+			return &list{kind: kList, items: slices.Clone(items)}
 		}
 	case "items":
 		return func(r *renderer, v any, a *args) any {
@@ -46,7 +46,7 @@ func sequenceFilter(name string) filterFunc {
 			case *undef:
 				return &list{kind: kGen}
 			case *Map:
-				return &list{kGen, pairs(r, v)}
+				return &list{kind: kGen, items: pairs(r, v)}
 			}
 			r.fail("filter items: a %s is not a mapping", typeName(v))
 			return nil
@@ -55,12 +55,12 @@ func sequenceFilter(name string) filterFunc {
 		return func(r *renderer, v any, a *args) any {
 			a.bind(r, 0)
 			items := slices.Clone(r.iterate(v))
-			r.charge(len(items))
+			r.charge(perItem * len(items))
 			slices.Reverse(items)
 			if _, ok := v.(string); ok {
 				return r.join("", items, nil)
 			}
-			return &list{kGen, items}
+			return &list{kind: kGen, items: items}
 		}
 	case "map":
 		return mapFilter
@@ -76,7 +76,7 @@ func sequenceFilter(name string) filterFunc {
 				key = func(x any) any { return r.fields(x, attr, sens) }
 			}
 			r.sortItems(items, key, truth(given(p[0], false)))
-			return &list{kList, items}
+			return &list{kind: kList, items: items}
 		}
 	case "unique":
 		return func(r *renderer, v any, a *args) any {
@@ -138,12 +138,12 @@ func sequenceFilter(name string) filterFunc {
 			for c := range slices.Chunk(r.iterate(v), n) {
 				c = slices.Clone(c)
 				if fill := given(p[1], nil); fill != nil {
-					r.charge(n)
+					r.charge(perItem * n)
 					for len(c) < n {
 						c = append(c, fill)
 					}
 				}
-				out.items = append(out.items, &list{kList, c})
+				out.items = append(out.items, &list{kind: kList, items: c})
 			}
 			return out
 		}
@@ -171,25 +171,35 @@ func (r *renderer) join(sep string, items []any, attr any) string {
 }
 
 func pairs(r *renderer, m *Map) []any {
-	r.charge(3 * len(m.keys))
+	r.charge(4 * perItem * len(m.keys))
 	out := make([]any, len(m.keys))
 	for i, k := range m.keys {
-		out[i] = &list{kTuple, []any{k, m.vals[i]}}
+		out[i] = &list{kind: kTuple, items: []any{k, m.vals[i]}}
 	}
 	return out
 }
 
-// fields is the sort key of an attribute list "a,b.c".
+// fields is the sort key of an attribute list "a,b.c": always a list, so that
+// missing attributes are equal instead of an error.
 func (r *renderer) fields(x, attr any, caseSensitive bool) any {
-	s, ok := attr.(string)
-	if !ok || !strings.Contains(s, ",") {
-		return sortKey(r.field(x, attr, absent{}), caseSensitive)
-	}
 	l := &list{kind: kList}
+	s, ok := attr.(string)
+	if !ok {
+		l.items = append(l.items, sortKey(r.field(x, attr, absent{}), caseSensitive))
+		return l
+	}
 	for _, a := range strings.Split(s, ",") {
 		l.items = append(l.items, sortKey(r.field(x, a, absent{}), caseSensitive))
 	}
 	return l
+}
+
+// iterateTrue is iterate for filters that take any false value as empty.
+func (r *renderer) iterateTrue(v any) []any {
+	if !truth(v) {
+		return nil
+	}
+	return r.iterate(v)
 }
 
 func mapFilter(r *renderer, v any, a *args) any {
@@ -205,7 +215,7 @@ func mapFilter(r *renderer, v any, a *args) any {
 		name := r.str(a.pos[0])
 		each = func(x any) any { return r.filter(name, x, &args{pos: a.pos[1:], kw: a.kw}) }
 	}
-	for _, x := range r.iterate(v) {
+	for _, x := range r.iterateTrue(v) {
 		r.step()
 		out.items = append(out.items, each(x))
 	}
@@ -225,7 +235,7 @@ func selectFilter(keep, byAttr bool) filterFunc {
 			get = func(x any) any { return r.field(x, attr, absent{}) }
 		}
 		out := &list{kind: kGen}
-		for _, x := range r.iterate(v) {
+		for _, x := range r.iterateTrue(v) {
 			r.step()
 			y := get(x)
 			ok := false
@@ -260,7 +270,7 @@ func dictSort(r *renderer, v any, a *args) any {
 	r.sortItems(items, func(x any) any {
 		return sortKey(x.(*list).items[at], truth(given(p[0], false)))
 	}, truth(given(p[2], false)))
-	return &list{kList, items}
+	return &list{kind: kList, items: items}
 }
 
 func groupBy(r *renderer, v any, a *args) any {
@@ -274,7 +284,7 @@ func groupBy(r *renderer, v any, a *args) any {
 		for j < len(items) && r.equal(key(items[i]), key(items[j]), 0) {
 			j++
 		}
-		out.items = append(out.items, &list{kTuple, []any{r.field(items[i], p[0], p[1]), &list{kList, items[i:j:j]}}})
+		out.items = append(out.items, &list{kind: kTuple, items: []any{r.field(items[i], p[0], p[1]), &list{kind: kList, items: items[i:j:j]}}})
 		i = j
 	}
 	return out

@@ -156,6 +156,9 @@ func (l *lexer) end(tag string) bool {
 }
 
 func (l *lexer) comment() {
+	if l.pos == len(l.src) { // nothing after {#: jinja2 lets it pass
+		return
+	}
 	for start := l.line; !l.end("#}"); l.advance(1) {
 		if l.pos >= len(l.src) {
 			fail(l.name, start, "comment opened with {# is not closed with #}")

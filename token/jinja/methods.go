@@ -29,18 +29,18 @@ func mapMethod(m *Map, name string) any {
 			return given(p[1], nil)
 		}
 	case "items":
-		f = func(r *renderer, a *args) any { a.bind(r, 0); return &list{kView, pairs(r, m)} }
+		f = func(r *renderer, a *args) any { a.bind(r, 0); return &list{kind: kView, items: pairs(r, m)} }
 	case "keys":
 		f = func(r *renderer, a *args) any {
 			a.bind(r, 0)
-			r.charge(len(m.keys))
-			return &list{kView, slices.Clone(m.keys)}
+			r.charge(perItem * len(m.keys))
+			return &list{kind: kView, items: slices.Clone(m.keys)}
 		}
 	case "values":
 		f = func(r *renderer, a *args) any {
 			a.bind(r, 0)
-			r.charge(len(m.keys))
-			return &list{kView, slices.Clone(m.vals)}
+			r.charge(perItem * len(m.keys))
+			return &list{kind: kView, items: slices.Clone(m.vals)}
 		}
 	case "copy":
 		f = func(r *renderer, a *args) any { a.bind(r, 0); c := &Map{}; r.update(c, m); return c }
@@ -75,7 +75,7 @@ func mapMethod(m *Map, name string) any {
 				}
 				return p[1]
 			}
-			r.charge(len(m.keys))
+			r.charge(perItem * len(m.keys))
 			m.remove(k)
 			return v
 		}
@@ -107,14 +107,14 @@ func listMethod(l *list, name string) any {
 		switch name {
 		case "append":
 			f = func(r *renderer, a *args) any {
-				r.charge(1)
+				r.charge(perItem)
 				l.items = append(l.items, a.bind(r, 1, "value")[0])
 				return nil
 			}
 		case "extend":
 			f = func(r *renderer, a *args) any {
 				more := r.iterate(a.bind(r, 1, "values")[0])
-				r.charge(len(more))
+				r.charge(perItem * len(more))
 				l.items = append(l.items, more...)
 				return nil
 			}
@@ -125,7 +125,7 @@ func listMethod(l *list, name string) any {
 				if i < 0 {
 					i += len(l.items)
 				}
-				r.charge(len(l.items))
+				r.charge(perItem * len(l.items))
 				l.items = slices.Insert(l.items, max(0, min(i, len(l.items))), p[1])
 				return nil
 			}
@@ -139,14 +139,17 @@ func listMethod(l *list, name string) any {
 					r.fail("list.pop: no element %d in a list of %d", i, len(l.items))
 				}
 				v := l.items[i]
-				r.charge(len(l.items) - i)
+				r.charge(perItem * (len(l.items) - i))
 				l.items = slices.Delete(l.items, i, i+1)
 				return v
 			}
 		case "reverse":
-			f = func(r *renderer, a *args) any { r.charge(len(l.items)); slices.Reverse(l.items); return nil }
+			f = func(r *renderer, a *args) any { r.charge(perItem * len(l.items)); slices.Reverse(l.items); return nil }
 		case "copy":
-			f = func(r *renderer, a *args) any { r.charge(len(l.items)); return &list{kList, slices.Clone(l.items)} }
+			f = func(r *renderer, a *args) any {
+				r.charge(perItem * len(l.items))
+				return &list{kind: kList, items: slices.Clone(l.items)}
+			}
 		}
 	}
 	if l.kind > kRange {
@@ -212,7 +215,7 @@ func stringMethodFunc(s, name string) methodFunc {
 			if i >= 0 {
 				out = []any{s[:i], sep, s[i+len(sep):]}
 			}
-			return &list{kTuple, out}
+			return &list{kind: kTuple, items: out}
 		}
 	case "replace":
 		return func(r *renderer, a *args) any {
@@ -377,6 +380,7 @@ func (r *renderer) replace(s, old, with string, n int) string {
 
 func (r *renderer) split(s string, a *args, sep any, n int, fromRight bool) *list {
 	l := &list{}
+	defer func() { r.charge(perItem * len(l.items)) }()
 	add := func(x string) { l.items = append(l.items, x) }
 	r.charge(len(s))
 	if sep != nil {
@@ -427,11 +431,7 @@ func (r *renderer) split(s string, a *args, sep any, n int, fromRight bool) *lis
 	for s = strings.TrimLeftFunc(s, isSpace); s != ""; n-- {
 		i := strings.IndexFunc(s, isSpace)
 		if n == 0 || i < 0 {
-			if i >= 0 && n == 0 {
-				add(s) // the rest keeps its trailing white space
-			} else {
-				add(s)
-			}
+			add(s) // after maxsplit cuts the rest keeps its trailing white space
 			break
 		}
 		add(s[:i])

@@ -204,8 +204,8 @@ func (r *renderer) arith(op string, a, b any) any {
 		}
 	case *list:
 		if y, ok := b.(*list); ok && op == "+" && x.kind == y.kind && x.kind <= kTuple {
-			r.charge(len(x.items) + len(y.items))
-			return &list{x.kind, append(append([]any(nil), x.items...), y.items...)}
+			r.charge(perItem * (len(x.items) + len(y.items)))
+			return &list{kind: x.kind, items: append(append([]any(nil), x.items...), y.items...)}
 		}
 		if n, ok := asInt(b); ok && op == "*" && x.kind <= kTuple {
 			return r.repeatList(x, n)
@@ -268,7 +268,7 @@ func (r *renderer) repeat(s string, n int64) string {
 func (r *renderer) repeatList(l *list, n int64) *list {
 	out := &list{kind: l.kind}
 	if n > 0 && len(l.items) > 0 {
-		r.charge(int(min(n, 1<<31)) * len(l.items))
+		r.charge(int(min(n, 1<<31)) * perItem * len(l.items))
 		for range n {
 			out.items = append(out.items, l.items...)
 		}

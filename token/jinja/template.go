@@ -25,11 +25,12 @@ const (
 	maxCalls      = 200    // nested macro calls
 	maxValueDepth = 200    // lists in lists
 	maxRange      = 100_000
+	perItem       = 16 // bytes an element of a list counts
 )
 
 // Limits bounds what one rendering may do. Zero fields have defaults.
 type Limits struct {
-	Output int // bytes of output, and of any one value made; 0 means 64 MiB
+	Output int // bytes of output, and of any one value made; all values together may have 64 times that; 0 means 16 MiB
 	Steps  int // evaluations and loop turns; 0 means 20 million
 }
 
@@ -89,7 +90,7 @@ func Parse(name, text string) (t *Template, err error) {
 func (t *Template) Render(vars map[string]any) (text string, err error) {
 	r := &renderer{name: t.name, line: 1, out: &strings.Builder{}, limits: t.Limits}
 	if r.limits.Output == 0 {
-		r.limits.Output = 64 << 20
+		r.limits.Output = 16 << 20
 	}
 	if r.limits.Steps == 0 {
 		r.limits.Steps = 20_000_000

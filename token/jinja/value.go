@@ -75,8 +75,9 @@ const (
 )
 
 type list struct {
-	kind  listKind
-	items []any
+	kind   listKind
+	items  []any
+	bounds [3]int64 // of a range: first, end, step
 }
 
 // undef is a missing name, key or index; why says which.
@@ -288,7 +289,12 @@ func (r *renderer) reprList(b *strings.Builder, v *list, depth int) {
 			end = ",)"
 		}
 	case kRange:
-		b.WriteString("range")
+		fmt.Fprintf(b, "range(%d, %d", v.bounds[0], v.bounds[1])
+		if v.bounds[2] != 1 {
+			fmt.Fprintf(b, ", %d", v.bounds[2])
+		}
+		b.WriteString(")")
+		return
 	case kView:
 		b.WriteString("dict_view")
 	case kGen:
