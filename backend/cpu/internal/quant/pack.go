@@ -12,6 +12,22 @@ var le = binary.LittleEndian
 // is byte b of word f.
 type codes [8]uint32
 
+// set takes a field of each byte of b.
+func (q *codes) set(b []byte, shift int, mask uint32) {
+	b = b[:32]
+	for f := range q {
+		q[f] = le.Uint32(b[4*f:4*f+4]) >> (shift & 31) & mask
+	}
+}
+
+// or adds a field of each byte of b above the codes' bits.
+func (q *codes) or(b []byte, shift int, mask uint32, up int) {
+	b = b[:32]
+	for f := range q {
+		q[f] |= le.Uint32(b[4*f:4*f+4]) >> (shift & 31) & mask << (up & 31)
+	}
+}
+
 // pack fills a panel. Missing rows get zero scales, hence zero weights.
 func (l *layout) pack(dst, src []byte, stride, rows, k int) {
 	dst = dst[:l.bytes(k)]
@@ -84,11 +100,9 @@ func (l *layout) packK(dst, file []byte, r int) {
 		for c := range 8 {
 			dst := l.kChunk(dst, file[0:2], file[2:4], r, c)
 			dst[r], dst[32+r] = sc[c], mn[c]
-			for f := range q {
-				q[f] = le.Uint32(qs[c/2*32+4*f:]) >> (c & 1 * 4) & 0x0f0f0f0f
-				if l.hi == 1 {
-					q[f] |= le.Uint32(qh[4*f:]) >> c & 0x01010101 << 4
-				}
+			q.set(qs[c/2*32:], c&1*4, 0x0f0f0f0f)
+			if l.hi == 1 {
+				q.or(qh, c, 0x01010101, 4)
 			}
 			l.put(dst, &q, r)
 		}
@@ -98,10 +112,8 @@ func (l *layout) packK(dst, file []byte, r int) {
 			dst := l.kChunk(dst, file[208:210], nil, r, c)
 			dst[r], dst[32+r] = sc[2*c], sc[2*c+1]
 			n, j := c/4, c%4
-			for f := range q {
-				q[f] = le.Uint32(ql[64*n+32*(j&1)+4*f:]) >> (j / 2 * 4) & 0x0f0f0f0f
-				q[f] |= le.Uint32(qh[32*n+4*f:]) >> (2 * j) & 0x03030303 << 4
-			}
+			q.set(ql[64*n+32*(j&1):], j/2*4, 0x0f0f0f0f)
+			q.or(qh[32*n:], 2*j, 0x03030303, 4)
 			l.put(dst, &q, r)
 		}
 	case blockq.Q2_K:
@@ -109,9 +121,7 @@ func (l *layout) packK(dst, file []byte, r int) {
 		for c := range 8 {
 			dst := l.kChunk(dst, file[80:82], file[82:84], r, c)
 			dst[r], dst[32+r] = sc[2*c], sc[2*c+1]
-			for f := range q {
-				q[f] = le.Uint32(qs[c/4*32+4*f:]) >> (c % 4 * 2) & 0x03030303
-			}
+			q.set(qs[c/4*32:], c%4*2, 0x03030303)
 			l.put(dst, &q, r)
 		}
 	case blockq.Q3_K:
@@ -121,10 +131,8 @@ func (l *layout) packK(dst, file []byte, r int) {
 		for c := range 8 {
 			dst := l.kChunk(dst, file[108:110], nil, r, c)
 			dst[r], dst[32+r] = byte(sc[2*c]), byte(sc[2*c+1])
-			for f := range q {
-				q[f] = le.Uint32(qs[c/4*32+4*f:]) >> (c % 4 * 2) & 0x03030303
-				q[f] |= le.Uint32(hmask[4*f:]) >> c & 0x01010101 << 2
-			}
+			q.set(qs[c/4*32:], c%4*2, 0x03030303)
+			q.or(hmask, c, 0x01010101, 2)
 			l.put(dst, &q, r)
 		}
 	}
@@ -148,7 +156,7 @@ func (l *layout) put(chunk []byte, q *codes, r int) {
 	if l.hi == 1 {
 		var z uint32
 		for f, w := range q {
-			z |= w >> l.width & 0x01010101 << f
+			z |= w >> (l.width & 31) & 0x01010101 << f
 		}
 		le.PutUint32(chunk[l.bits+4*r:], z)
 	}
