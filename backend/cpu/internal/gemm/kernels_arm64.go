@@ -14,6 +14,9 @@ func native(s isa.Set) (*Kernels, bool) {
 	}
 	return &Kernels{mr: 6, cols: 16, rows: pack4NEON, tile: [maxRows + 1]tileFunc{
 		1: tile1NEON, 2: tile2NEON, 3: tile3NEON, 4: tile4NEON, 5: tile5NEON, 6: tile6NEON,
+	}, fused: [2]fusedTiles{
+		{name: "bf16", step: 8, panelStep: 32, tile: [maxRows + 1]tileFunc{1: tileBF161NEON, 2: tileBF162NEON, 3: tileBF163NEON, 4: tileBF164NEON, 5: tileBF165NEON, 6: tileBF166NEON}},
+		{name: "f16", step: 16, panelStep: 32, tile: [maxRows + 1]tileFunc{1: tileF161NEON, 2: tileF162NEON, 3: tileF163NEON, 4: tileF164NEON, 5: tileF165NEON, 6: tileF166NEON}},
 	}}, true
 }
 
@@ -23,9 +26,11 @@ func nativeFormat(s isa.Set, dt DType) format {
 	}
 	switch dt {
 	case BF16:
-		return format{gemv: []gemvKernel{{2, gemvBF16x2NEON}, {1, gemvBF16x1NEON}}, expand: expandBF16NEON}
+		return format{gemv: []gemvKernel{{2, gemvBF16x2NEON}, {1, gemvBF16x1NEON}}, expand: expandBF16NEON, packStep: 16,
+			pack: func(dst, src *byte, stride, n int) { packHalfNEON(dst, src, stride, 16*stride, n) }}
 	case F16:
-		return format{gemv: []gemvKernel{{2, gemvF16x2NEON}, {1, gemvF16x1NEON}}, expand: expandF16NEON}
+		return format{gemv: []gemvKernel{{2, gemvF16x2NEON}, {1, gemvF16x1NEON}}, expand: expandF16NEON, packStep: 16,
+			pack: func(dst, src *byte, stride, n int) { packHalfNEON(dst, src, 2*stride, stride, n) }}
 	}
 	return format{gemv: []gemvKernel{{2, gemvF32x2NEON}, {1, gemvF32x1NEON}}, pack: packF32NEON, packStep: 16}
 }
@@ -40,6 +45,20 @@ func packF32NEON(dst, src *byte, stride, n int) {
 		}
 	}
 }
+
+// packHalfNEON packs 32 inputs at a time, a cache line of every row.
+func packHalfNEON(dst, src *byte, wordStride, pairStride, n int) {
+	for i := 0; i < n; i += 32 {
+		for w := 0; w < 16; w += 4 {
+			d := (*byte)(unsafe.Add(unsafe.Pointer(dst), i*width*2+w*4))
+			s := (*byte)(unsafe.Add(unsafe.Pointer(src), w*wordStride+i*2))
+			packHalf4NEON(d, s, wordStride, pairStride, min(32, n-i))
+		}
+	}
+}
+
+//go:noescape
+func packHalf4NEON(dst, src *byte, wordStride, pairStride, n int)
 
 //go:noescape
 func tile1NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
@@ -85,3 +104,39 @@ func expandF16NEON(dst *float32, src *byte, n int)
 
 //go:noescape
 func pack4NEON(dst *float32, dstStride int, src *float32, srcStride int, n int)
+
+//go:noescape
+func tileBF161NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+
+//go:noescape
+func tileBF162NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+
+//go:noescape
+func tileBF163NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+
+//go:noescape
+func tileBF164NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+
+//go:noescape
+func tileBF165NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+
+//go:noescape
+func tileBF166NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+
+//go:noescape
+func tileF161NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+
+//go:noescape
+func tileF162NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+
+//go:noescape
+func tileF163NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+
+//go:noescape
+func tileF164NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+
+//go:noescape
+func tileF165NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+
+//go:noescape
+func tileF166NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
