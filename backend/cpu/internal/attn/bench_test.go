@@ -1,11 +1,13 @@
 package attn
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
+	"unsafe"
 
 	"samebit/backend/cpu/internal/isa"
 )
@@ -86,37 +88,59 @@ func benchFlops(b *testing.B, k *Kernels, j *Job) {
 	b.ReportMetric(flops/best.Seconds()/1e9, "best-GFLOP/s")
 }
 
-// BenchmarkDecode reports the bytes of K and V per second; the pages are far
-// larger than the caches, and each step reads other ones.
+// BenchmarkDecode reports the bytes of K and V per second, beside a plain read
+// of the same pages. They take far more than the caches and each step reads
+// other ones; scattered pages follow each other in random order.
 func BenchmarkDecode(b *testing.B) {
 	const keys = 32 << 10
 	for _, d := range []int{64, 128} {
 		heads := 256 / d * 4 // 256 MiB
-		for _, group := range []int{1, 2, 4, 8} {
-			b.Run(fmt.Sprintf("keys=32768/d=%d/group=%d", d, group), func(b *testing.B) {
-				j := benchJob(1, group, keys*heads, d)
-				for r := range j.Hi {
-					j.Hi[r] = keys
+		for _, order := range []string{"adjacent", "scattered"} {
+			j := benchJob(1, 8, keys*heads, d)
+			if order == "scattered" {
+				rand.New(rand.NewPCG(1, 3)).Shuffle(len(j.K), func(x, y int) {
+					j.K[x], j.K[y] = j.K[y], j.K[x]
+					j.V[x], j.V[y] = j.V[y], j.V[x]
+				})
+			}
+			for r := range j.Hi {
+				j.Hi[r] = keys
+			}
+			checkOnce(b, j)
+			step := func(b *testing.B, group int, f func(one *Job)) {
+				b.SetBytes(keys * int64(d) * 8)
+				b.ReportAllocs()
+				one, h, best := *j, 0, time.Hour
+				one.Group, one.Rows = group, group
+				for b.Loop() {
+					p := h % heads * keys / Page
+					one.K, one.V = j.K[p:p+keys/Page], j.V[p:p+keys/Page]
+					t := time.Now()
+					f(&one)
+					best = min(best, time.Since(t))
+					h++
 				}
-				checkOnce(b, j)
-				fast(b, func(b *testing.B, k *Kernels) {
-					sc := scratch(group, d)
-					b.SetBytes(keys * int64(d) * 8)
-					b.ReportAllocs()
-					h := 0
-					one := *j
-					best := time.Hour
-					for b.Loop() {
-						t := time.Now()
-						p := h % heads * keys / Page
-						one.K, one.V = j.K[p:p+keys/Page], j.V[p:p+keys/Page]
-						k.Attend(&one, sc)
-						best = min(best, time.Since(t))
-						h++
+				b.ReportMetric(keys*float64(d)*8/best.Seconds()/1e9, "best-GB/s")
+			}
+			name := fmt.Sprintf("keys=%d/d=%d/%s", keys, d, order)
+			b.Run(name+"/read", func(b *testing.B) {
+				step(b, 1, func(one *Job) {
+					for i := range one.K {
+						bytes.Count(asBytes(one.K[i]), []byte{255})
+						bytes.Count(asBytes(one.V[i]), []byte{255})
 					}
-					b.ReportMetric(keys*float64(d)*8/best.Seconds()/1e9, "best-GB/s")
 				})
 			})
+			for _, group := range []int{1, 2, 4, 8} {
+				b.Run(fmt.Sprintf("%s/group=%d", name, group), func(b *testing.B) {
+					fast(b, func(b *testing.B, k *Kernels) {
+						sc := scratch(group, d)
+						step(b, group, func(one *Job) { k.Attend(one, sc) })
+					})
+				})
+			}
 		}
 	}
 }
+
+func asBytes(x []float32) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*len(x)) }
