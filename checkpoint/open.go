@@ -53,7 +53,22 @@ func (s *Set) openFile(path string, shard map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	s.files = append(s.files, mapping{path, data})
+	s.files = append(s.files, mapping{path: path, data: data})
+	return s.parse(path, data, shard)
+}
+
+// Parse is Open of a file whose bytes are in memory already; name stands for it
+// in errors. The set keeps data, which must not change while it is in use.
+func Parse(name string, data []byte) (*Set, error) {
+	s := &Set{path: name, index: make(map[string]int), files: []mapping{{path: name, data: data, borrowed: true}}}
+	if err := s.parse(name, data, nil); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// parse adds the tensors of the last file.
+func (s *Set) parse(path string, data []byte, shard map[string]bool) error {
 	format, parse := Safetensors, parseSafetensors
 	switch {
 	case len(data) >= 4 && string(data[:4]) == ggufMagic:

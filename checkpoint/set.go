@@ -47,8 +47,9 @@ type Set struct {
 
 // mapping is one mapped file.
 type mapping struct {
-	path string
-	data []byte
+	path     string
+	data     []byte
+	borrowed bool // memory of the caller of Parse: neither unmapped nor advised
 }
 
 // Path returns what was given to Open.
@@ -133,7 +134,9 @@ func (s *Set) Sequential() {
 		return
 	}
 	for _, f := range s.files {
-		advise(f.data, sequential)
+		if !f.borrowed {
+			advise(f.data, sequential)
+		}
 	}
 }
 
@@ -146,6 +149,9 @@ func (s *Set) advise(part []byte, h hint) {
 	page := uintptr(os.Getpagesize())
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(part)))
 	for _, f := range s.files {
+		if f.borrowed {
+			continue
+		}
 		base := uintptr(unsafe.Pointer(unsafe.SliceData(f.data)))
 		if at < base || at-base >= uintptr(len(f.data)) {
 			continue
@@ -178,6 +184,9 @@ func (s *Set) Close() error {
 func (s *Set) unmapAll() error {
 	var errs []error
 	for _, f := range s.files {
+		if f.borrowed {
+			continue
+		}
 		if err := unmap(f.data); err != nil {
 			errs = append(errs, fmt.Errorf("checkpoint: close %s: %w", f.path, err))
 		}
