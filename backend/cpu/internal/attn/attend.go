@@ -136,7 +136,7 @@ func (k *Kernels) pass(j *Job, w *work, r0, n, b0, b1 int, values bool) {
 	for b := b0; b < b1; b++ {
 		for t := range tiles {
 			r, rows := tile(t, tiles, n)
-			k.tile(j, w, r0, r, rows, b, w.st[t*stSize:], values, t == 0 && b+1 < b1)
+			k.tile(j, w, r0, r, rows, b, w.st[t*stSize:], values, t == 0 && b+1 < len(j.K))
 		}
 	}
 }
