@@ -18,7 +18,9 @@ const (
 )
 
 // classTable holds the class of every character of the basic plane: 64 KiB,
-// where searching Unicode's range tables takes longer than the merges.
+// where searching Unicode's range tables takes longer than the merges. The
+// Unicode version is that of the Go release; what a later one assigns is a
+// symbol here.
 type classTable [1 << 16]class
 
 // classes returns the table, made on first use.
