@@ -11,9 +11,10 @@ import (
 // packs generates the kernels that lay out weights and activations.
 func packs() {
 	for _, v := range isas {
-		pack32(v)
+		pack32(v, v.lanes == 16)
 		pack16(v)
 	}
+	pack32(avx512, false)
 	pack4()
 }
 
@@ -88,9 +89,13 @@ func (v isa) transpose(r []reg.VecVirtual) []reg.VecVirtual {
 }
 
 // pack32 packs panels of 32-bit weights: for each group of v.lanes rows, blocks
-// of 16 inputs, one cache line of every row.
-func pack32(v isa) {
+// of 16 inputs, one cache line of every row. stream stores past the cache, for
+// weights that are packed once at load.
+func pack32(v isa, stream bool) {
 	name := "packF32" + v.name
+	if v.lanes == 16 && !stream {
+		name = "packF32Cached" + v.name
+	}
 	TEXT(name, NOSPLIT, "func(dst, src *byte, stride, n int)")
 	Pragma("noescape")
 	Doc(fmt.Sprintf("%s writes dst[i][r] = row r, input i, for 32 rows and n inputs, a positive multiple of 16.", name))
@@ -119,7 +124,7 @@ func pack32(v isa) {
 			}
 			for i, c := range v.transpose(r) {
 				to := at(dst, (b+i)*width*4+g*v.bytes())
-				if v.lanes == 16 {
+				if stream {
 					VMOVNTPS(c, to)
 				} else {
 					VMOVUPS(c, to)
@@ -137,7 +142,7 @@ func pack32(v isa) {
 	ADDQ(U32(16*width*4), dst)
 	SUBQ(Imm(16), n)
 	JNZ(LabelRef("loop"))
-	if v.lanes == 16 {
+	if stream {
 		SFENCE()
 	}
 	VZEROUPPER()

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -53,16 +51,6 @@ func (v isa) zero(rs ...reg.VecVirtual) {
 		}
 	}
 }
-
-// half is the vector register of half the width, to load 16-bit data.
-func (v isa) half() reg.VecVirtual {
-	if v.lanes == 16 {
-		return YMM()
-	}
-	return XMM()
-}
-
-func label(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 
 // ptr loads a parameter into a general register.
 func ptr(name string) reg.GPVirtual {

@@ -47,6 +47,9 @@ type format struct {
 	// apart; n is a multiple of packStep.
 	pack     func(dst, src *byte, stride, n int)
 	packStep int
+	// packNow is pack for panels that are read at once, where pack stores past
+	// the cache; nil: pack serves.
+	packNow func(dst, src *byte, stride, n int)
 }
 
 // gemvKernel computes groups·panels outputs: y[32·p+lane] = DOT(x, weight).
@@ -180,6 +183,9 @@ func PackPanel(s isa.Set, dst, src []float32, ld int, trans bool, rows, k int) {
 		return
 	}
 	f := nativeFormat(s, F32)
+	if f.packNow != nil {
+		f.pack = f.packNow
+	}
 	n := 0
 	if f.pack != nil && rows == width && k >= f.packStep {
 		n = k - k%f.packStep

@@ -91,15 +91,7 @@ func (ks *Kernels) PackASize(m, k int) int { return m * k }
 // PackA copies A[m, k], whose rows begin lda apart, into the order the tiles
 // read: [tile][k][row of the tile].
 func (ks *Kernels) PackA(dst, a []float32, lda, m, k int) {
-	size, big, small := ks.split(m)
-	for t, row := 0, 0; t < big+small; t++ {
-		r := size
-		if t < big {
-			r++
-		}
-		ks.packTile(dst[row*k:(row+r)*k], a[row*lda:], lda, r, k)
-		row += r
-	}
+	ks.PackTiles(dst, a, lda, m, k, 0, ks.Tiles(m))
 }
 
 func (ks *Kernels) packTile(dst, a []float32, lda, rows, k int) {

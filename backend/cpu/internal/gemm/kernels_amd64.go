@@ -79,6 +79,7 @@ func formatAVX512(dt DType) format {
 	return format{
 		gemv:     []gemvKernel{{4, gemvF32x4AVX512}, {3, gemvF32x3AVX512}, {2, gemvF32x2AVX512}, {1, gemvF32x1AVX512}},
 		pack:     packF32AVX512,
+		packNow:  packF32CachedAVX512,
 		packStep: 16,
 	}
 }

@@ -26,6 +26,11 @@ func packF32AVX512(dst *byte, src *byte, stride int, n int)
 //go:noescape
 func packHalfAVX512(dst *byte, src *byte, wordStride int, pairStride int, n int)
 
+// packF32CachedAVX512 writes dst[i][r] = row r, input i, for 32 rows and n inputs, a positive multiple of 16.
+//
+//go:noescape
+func packF32CachedAVX512(dst *byte, src *byte, stride int, n int)
+
 // pack4AVX2 is a pack4Func; n > 0.
 //
 //go:noescape

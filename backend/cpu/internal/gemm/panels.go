@@ -26,8 +26,9 @@ const (
 	maxFused = 8
 )
 
-// group returns how many panels share a pass over the rows.
-func group(m, k int) int {
+// Group returns how many panels share a pass over the rows of A[m, k], 1 or 8:
+// calls of Panels over a multiple of that many read A the least.
+func (ks *Kernels) Group(m, k int) int {
 	if m*k <= smallA {
 		return 1
 	}
@@ -37,15 +38,14 @@ func group(m, k int) int {
 // ScratchSize returns the float32s of scratch memory that Panels needs for one
 // thread; it depends on m and k only up to a bound.
 func (ks *Kernels) ScratchSize(m, k int) int {
-	return 16 + width + kb*width + group(m, k)*min(m, chunkRows)*width
+	return 16 + width + kb*width + ks.Group(m, k)*min(m, chunkRows)*width
 }
 
 // Panels computes columns [32·p0, min(n, 32·p1)) of C[m, n] = A·Wᵀ, whose rows
 // begin ldc apart; it touches nothing else of c. pa is A as packed by PackA of
 // the same Kernels for the same m and k, panels the whole of W as packed by cod,
 // scratch at least ScratchSize(m, k) long and the caller's alone. One thread;
-// several may share a product by disjoint ranges of panels, best of a multiple
-// of 8 when m is large.
+// several may share a product by disjoint ranges of panels, best multiples of Group.
 //
 // Codecs named "bf16" and "f16" must be those of this package.
 func (ks *Kernels) Panels(c []float32, ldc, n int, pa []float32, m, k int, cod *panel.Codec, panels []byte, p0, p1 int, scratch []float32) {
@@ -65,7 +65,7 @@ func (ks *Kernels) Panels(c []float32, ldc, n int, pa []float32, m, k int, cod *
 	clear(j.zero)
 
 	size, big, small := ks.split(m)
-	step, most := group(m, k), chunkRows/ks.mr
+	step, most := ks.Group(m, k), chunkRows/ks.mr
 	for p := p0; p < p1; p += step {
 		// Chunks of tiles of equal size: first the big ones, then the small.
 		row := 0
