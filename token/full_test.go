@@ -121,7 +121,8 @@ func TestQwen3RankFile(t *testing.T) {
 	}
 }
 
-// Faults that other engines had with the Qwen2 vocabulary.
+// Faults that other engines had with the Qwen2 vocabulary; ids from the
+// tokenizers library.
 func TestQwen3Pieces(t *testing.T) {
 	tok := full(t, "qwen3")
 	for _, tt := range []struct {
@@ -131,23 +132,16 @@ func TestQwen3Pieces(t *testing.T) {
 		{"->", "punctuation stays together", []int32{405}},
 		{"(x):\n", "a line break joins the punctuation before it", []int32{2075, 982}},
 		{"12345", "digits are alone", []int32{16, 17, 18, 19, 20}},
+		{"Hello world! Cafe deja vu (with accents) - 123 + emoji", "plain", []int32{9707, 1879, 0, 42773, 75633, 32514, 320, 4197, 58470, 8, 481, 220, 16, 17, 18, 488, 42365}},
+		{"Hello world! Café déjà vu (with accents) - 123 + 😀", "accents, emoji", []int32{9707, 1879, 0, 65671, 45839, 32514, 320, 4197, 58470, 8, 481, 220, 16, 17, 18, 488, 90316}},
+		{"a\nb", "a line feed", []int32{64, 198, 65}},
+		{"a\r\nb", "is not a carriage return and one", []int32{64, 319, 65}},
+		{`a\nb`, "nor a backslash and an n", []int32{64, 1699, 65}},
 		{"<|im_end|>\u0338", "normalising the whole text would fuse > and the overlay", []int32{151645, 136, 116}},
 	} {
 		if got := tok.Encode(nil, tt.text); !slices.Equal(got, tt.want) {
 			t.Errorf("Encode(%q) = %v, want %v (%s)", tt.text, got, tt.want, tt.why)
 		}
-	}
-	seen := map[string]string{}
-	for _, text := range []string{"a\nb", "a\r\nb", `a\nb`, `a\r\nb`} {
-		ids := tok.Encode(nil, text)
-		if got := tok.Text(ids); got != text {
-			t.Errorf("%q comes back as %q", text, got)
-		}
-		key := string(tok.Decode(nil, ids))
-		if other, ok := seen[key]; ok {
-			t.Errorf("%q and %q have the same ids", text, other)
-		}
-		seen[key] = text
 	}
 }
 
