@@ -4,9 +4,9 @@
 #   install.sh [-c CACHE] [PART...]
 #
 # PART   numpy    a Python environment with numpy (OpenBLAS), threadpoolctl, gguf and safetensors
-#        llama    llama.cpp, built from the source package of llama-cpp-python, and llama_perf     10-15 minutes on 2 cores
+#        llama    llama.cpp, built from the source package of llama-cpp-python, and llama_perf     5-15 minutes
 #        torch    PyTorch and transformers (the registry has CUDA builds only)                     5.6 GB
-#        models   random qwen3-0.6b and SmolLM2-135M in every type the benchmarks use              10 GB; needs numpy and llama
+#        models   random qwen3-0.6b and SmolLM2-135M in every type the benchmarks use               9 GB; needs numpy and llama
 #        membw    the memory read-bandwidth loop
 # All parts when none is named. What is there already is left alone, so a second run takes seconds.
 # CACHE  ${XDG_CACHE_HOME:-~/.cache}/samebit-bench by default.
