@@ -3,4 +3,3 @@ package main
 import "github.com/spf13/cobra"
 
 func newDoctor() *cobra.Command { return &cobra.Command{Use: "doctor"} }
-func newBench() *cobra.Command  { return &cobra.Command{Use: "bench"} }

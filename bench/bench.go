@@ -1,0 +1,247 @@
+// Package bench measures models and kernels, in the form in which the scripts in
+// bench/peers measure other engines, so that runs can be put side by side.
+//
+// Numbers are repeated and every repetition is kept: a machine that others use
+// too shows in their spread and in the difference between wall and CPU time.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+
+	"samebit/backend"
+	"samebit/nn"
+	"samebit/state"
+)
+
+// Result is one measurement. Rates are units per second: of the best, and of the
+// median repetition.
+type Result struct {
+	Model   string    `json:"model,omitempty"`
+	Test    string    `json:"test"` // load, prefill, decode, batch, gemm, gemv, …
+	Shape   string    `json:"shape,omitempty"`
+	N       int       `json:"n,omitempty"`
+	Depth   int       `json:"depth,omitempty"`
+	Seqs    int       `json:"nseq,omitempty"`
+	Threads int       `json:"t"`
+	Kernels string    `json:"kernels"`
+	Unit    string    `json:"unit"`
+	Best    float64   `json:"best"`
+	Median  float64   `json:"median"`
+	Wall    []float64 `json:"wall"` // seconds per repetition
+	CPU     []float64 `json:"cpu"`  // process seconds per repetition
+	PeakMiB int64     `json:"peak_mib,omitempty"`
+	Bytes   int64     `json:"bytes,omitempty"`
+}
+
+// finish fills in the rates of work units per repetition.
+func (r *Result) finish(work float64) {
+	s := slices.Sorted(slices.Values(r.Wall))
+	r.Best, r.Median = work/s[0], work/s[len(s)/2]
+	r.PeakMiB = peakMiB()
+}
+
+// timed runs f once and notes its times.
+func (r *Result) timed(f func() error) error {
+	c, t := cpuSeconds(), time.Now()
+	if err := f(); err != nil {
+		return err
+	}
+	r.Wall = append(r.Wall, time.Since(t).Seconds())
+	r.CPU = append(r.CPU, cpuSeconds()-c)
+	return nil
+}
+
+// ModelConfig says what to measure of a model.
+type ModelConfig struct {
+	Name    string
+	Prompts []int // lengths; nil means 128 and 512
+	Decode  int   // tokens; 0 means 32
+	Depths  []int // rows before them; nil means 0
+	Seqs    []int // sequences that decode together
+	Repeat  int   // 0 means 5
+}
+
+// Model measures a decoder: prompts, decoding at depths, decoding in batches.
+// Each repetition starts from an empty or equally deep sequence.
+func Model(ctx context.Context, dev backend.Device, dec *nn.Decoder, cfg ModelConfig, emit func(Result)) error {
+	if cfg.Prompts == nil {
+		cfg.Prompts = []int{128, 512}
+	}
+	if cfg.Decode == 0 {
+		cfg.Decode = 32
+	}
+	if cfg.Depths == nil {
+		cfg.Depths = []int{0}
+	}
+	if cfg.Repeat == 0 {
+		cfg.Repeat = 5
+	}
+	pool, err := state.NewPool(dev, 0)
+	if err != nil {
+		return err
+	}
+	s, err := dev.NewStream()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	m := &measure{ctx: ctx, cfg: cfg, dev: dev, dec: dec, pool: pool, stream: s, emit: emit}
+	if err := m.all(); err != nil {
+		return err
+	}
+	return pool.Close()
+}
+
+type measure struct {
+	ctx    context.Context
+	cfg    ModelConfig
+	dev    backend.Device
+	dec    *nn.Decoder
+	pool   *state.Pool
+	stream backend.Stream
+	emit   func(Result)
+}
+
+func (m *measure) result(test string) Result {
+	i := m.dev.Info()
+	return Result{Model: m.cfg.Name, Test: test, Threads: i.Threads, Kernels: i.Kernels, Unit: "tokens/s"}
+}
+
+func (m *measure) all() error {
+	for _, n := range m.cfg.Prompts {
+		r := m.result("prefill")
+		r.N = n
+		err := m.repeat(&r, func(run *nn.Runner) error { return nil }, func(run *nn.Runner) error { return run.Append(m.ctx, m.rows(n, 1)) })
+		if err != nil {
+			return err
+		}
+		r.finish(float64(n))
+		m.emit(r)
+	}
+	for _, d := range m.cfg.Depths {
+		r := m.result("decode")
+		r.N, r.Depth = m.cfg.Decode, d
+		err := m.repeat(&r, func(run *nn.Runner) error { return run.Append(m.ctx, m.rows(max(d, 1), 2)) }, func(run *nn.Runner) error {
+			for _, row := range m.rows(m.cfg.Decode, 3) {
+				if err := run.Step(m.ctx, row.Token); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		r.finish(float64(m.cfg.Decode))
+		m.emit(r)
+	}
+	for _, n := range m.cfg.Seqs {
+		if err := m.batch(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows are seeded tokens.
+func (m *measure) rows(n, which int) []state.Row {
+	r := rand.New(rand.NewPCG(1, uint64(which)))
+	rows := make([]state.Row, n)
+	for i := range rows {
+		rows[i].Token = int32(r.IntN(m.dec.Vocab))
+	}
+	return rows
+}
+
+// repeat times f after setup, each time on a fresh sequence, once more than
+// counted to warm up.
+func (m *measure) repeat(r *Result, setup, f func(*nn.Runner) error) error {
+	run, err := m.dec.NewRunner(m.stream, m.pool, nn.RunnerConfig{})
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	for i := range m.cfg.Repeat + 1 {
+		if err := run.Reset(); err != nil {
+			return err
+		}
+		if err := setup(run); err != nil {
+			return err
+		}
+		if err := r.timed(func() error { return f(run) }); err != nil {
+			return err
+		}
+		if i == 0 {
+			r.Wall, r.CPU = nil, nil
+		}
+	}
+	return nil
+}
+
+// batch decodes n sequences together, 64 rows deep.
+func (m *measure) batch(n int) error {
+	const depth = 64
+	r := m.result("batch")
+	r.N, r.Depth, r.Seqs = m.cfg.Decode, depth, n
+	c := nn.NewCtx(m.stream, m.dev)
+	defer c.Close()
+	seqs := make([]nn.Seq, n)
+	var err error
+	for i := range seqs {
+		if seqs[i].State, err = m.dec.NewState(m.pool); err != nil {
+			return err
+		}
+		defer seqs[i].State.Release()
+	}
+	for i := range m.cfg.Repeat + 1 {
+		for j := range seqs {
+			if _, err := seqs[j].State.Truncate(0); err != nil {
+				return err
+			}
+			seqs[j].In, seqs[j].Want = m.rows(depth, 10+j), nn.WantNone
+		}
+		if err := m.dec.Forward(m.ctx, c, seqs); err != nil {
+			return err
+		}
+		step := m.rows(n, 4)
+		err := r.timed(func() error {
+			for range m.cfg.Decode {
+				for j := range seqs {
+					seqs[j].In, seqs[j].Want = step[j:j+1], nn.WantLast
+				}
+				if err := m.dec.Forward(m.ctx, c, seqs); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("bench: batch of %d: %w", n, err)
+		}
+		if i == 0 {
+			r.Wall, r.CPU = nil, nil
+		}
+	}
+	r.finish(float64(n * m.cfg.Decode))
+	m.emit(r)
+	return nil
+}
+
+// Load measures opening a model: open must do all of it and clean up after.
+func Load(name string, repeat int, bytes int64, open func() (closeIt func(), err error)) (Result, error) {
+	r := Result{Model: name, Test: "load", Unit: "GB/s", Bytes: bytes, Threads: runtime.GOMAXPROCS(0)}
+	for range repeat {
+		var done func()
+		if err := r.timed(func() (err error) { done, err = open(); return }); err != nil {
+			return r, err
+		}
+		done()
+	}
+	r.finish(float64(bytes) / 1e9)
+	return r, nil
+}
