@@ -383,6 +383,39 @@ func TestCustomOrder(t *testing.T) {
 	}
 }
 
+// Draws are part of the contract: processors, compilers and versions of this
+// package must agree on them.
+func TestDrawsArePinned(t *testing.T) {
+	row := bigRow(3001)
+	for i := range row {
+		row[i] = float32(row[i]*row[i])/16 + row[i] // a few good candidates, many bad
+	}
+	history := []int32{5, 17, 5, 2999, 40, 41}
+	for i, tt := range []struct {
+		c    Config
+		want string
+	}{
+		{Config{Temperature: 1, Seed: 1}, "[758 608 1263 1506 1393 1432 1157 1865 1355 1148 526 2874]"},
+		{Config{Temperature: 0.8, TopP: new(float32(0.9)), RepetitionPenalty: 1.1, Seed: 2}, "[2307 1011 384 2874 1627 1157 625 2293 2407 1157 2192 254]"},
+		{Config{Temperature: 1.7, MinP: 0.02, PresencePenalty: 0.5, Seed: 3}, "[573 1018 758 1132 1157 2428 2652 1234 2409 2639 1449 1171]"},
+		{Config{Temperature: 0.9, TopK: 300, TopP: new(float32(0.95)), Rules: Transformers, Seed: 4}, "[983 1432 1828 584 148 2103 926 2449 2153 111 1011 2466]"},
+		{Balanced(), "[2319 2628 2319 55 1263 1318 2628 1685 2449 971 2326 1157]"},
+	} {
+		s := mustNew(t, tt.c, len(row))
+		var got []int32
+		for step := range uint64(12) {
+			id, err := s.Next(row, history, 5, step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, id)
+		}
+		if g := fmt.Sprint(got); g != tt.want {
+			t.Errorf("config %d drew %s, want %s", i, g, tt.want)
+		}
+	}
+}
+
 func bigRow(v int) []float32 {
 	r := rand.New(rand.NewPCG(1, 9))
 	row := make([]float32, v)
