@@ -31,6 +31,29 @@ func want(op, name string, t tensor.Tensor, dt tensor.DType, dims ...int) error 
 	return fmt.Errorf("backend: %s: %s is %v, want %v[%s]", op, name, t, dt, shape)
 }
 
+// wantRows is want for F32 operands of any shape with dims axes; a pass may have
+// no rows, but a row has at least one value.
+func wantRows(op, name string, t tensor.Tensor, dims int) error {
+	any := [3]int{-1, -1, -1}
+	if err := want(op, name, t, tensor.F32, any[:dims]...); err != nil {
+		return err
+	}
+	for i := 1; i < dims; i++ {
+		if t.Dim(i) == 0 {
+			return fmt.Errorf("backend: %s: %s is %v: a row must have values", op, name, t)
+		}
+	}
+	return nil
+}
+
+// whole checks that t has no gaps.
+func whole(op, name string, t tensor.Tensor) error {
+	if t.Contiguous() {
+		return nil
+	}
+	return fmt.Errorf("backend: %s: %s %v has gaps between its rows: want it contiguous", op, name, t)
+}
+
 func first(errs ...error) error {
 	for _, e := range errs {
 		if e != nil {
@@ -88,13 +111,13 @@ func CheckLinearRows(dst, x tensor.Tensor, w Weight, rows tensor.Tensor) error {
 
 // CheckProject checks the shapes of Project.
 func CheckProject(dst, x, w tensor.Tensor) error {
-	return first(want("Project", "w", w, tensor.F32, -1, -1), want("Project", "x", x, tensor.F32, -1, w.Dim(1)),
+	return first(want("Project", "w", w, tensor.F32, -1, -1), wantRows("Project", "x", x, 2), want("Project", "x", x, tensor.F32, -1, w.Dim(1)),
 		want("Project", "dst", dst, tensor.F32, x.Dim(0), w.Dim(0)))
 }
 
-// CheckRows checks that all tensors are [R, C] like the first.
+// CheckRows checks that all tensors are [R, C] like the first, C at least 1.
 func CheckRows(op string, dst tensor.Tensor, more ...tensor.Tensor) error {
-	if err := want(op, "dst", dst, tensor.F32, -1, -1); err != nil {
+	if err := wantRows(op, "dst", dst, 2); err != nil {
 		return err
 	}
 	for i := range more {
@@ -105,9 +128,10 @@ func CheckRows(op string, dst tensor.Tensor, more ...tensor.Tensor) error {
 	return nil
 }
 
-// CheckHeads checks that all tensors are [R, H, D] like the first.
+// CheckHeads checks that all tensors are [R, H, D] like the first, H and D at
+// least 1.
 func CheckHeads(op string, dst tensor.Tensor, more ...tensor.Tensor) error {
-	if err := want(op, "dst", dst, tensor.F32, -1, -1, -1); err != nil {
+	if err := wantRows(op, "dst", dst, 3); err != nil {
 		return err
 	}
 	for i := range more {
@@ -134,7 +158,7 @@ func CheckVector(op, name string, v tensor.Tensor, n int) error {
 
 // CheckGather checks the shapes of Gather.
 func CheckGather(dst, x, rows tensor.Tensor) error {
-	return first(want("Gather", "x", x, tensor.F32, -1, -1), want("Gather", "rows", rows, tensor.I32, -1),
+	return first(wantRows("Gather", "x", x, 2), want("Gather", "rows", rows, tensor.I32, -1),
 		want("Gather", "dst", dst, tensor.F32, rows.Dim(0), x.Dim(1)))
 }
 
@@ -153,8 +177,13 @@ func CheckCopy(dst, src tensor.Tensor) error {
 
 // CheckArgMax checks the shapes of ArgMax.
 func CheckArgMax(dst, x tensor.Tensor) error {
-	return first(want("ArgMax", "x", x, tensor.F32, -1, -1), want("ArgMax", "dst", dst, tensor.I32, x.Dim(0)))
+	return first(wantRows("ArgMax", "x", x, 2), want("ArgMax", "dst", dst, tensor.I32, x.Dim(0)))
 }
+
+const (
+	limit   = 1 << 24 // of positions: they must be exact in float32
+	maxSlot = 1 << 30
+)
 
 // CheckPlan checks that segments are contiguous from row 0 and that their pages
 // hold their rows.
@@ -162,29 +191,33 @@ func CheckPlan(segs []Seg) error {
 	row := 0
 	for i := range segs {
 		s := &segs[i]
-		if s.Row != row || s.Rows < 1 || s.Slot < 0 || s.Pos < 0 || s.Pos+s.Rows > 1<<24 {
-			return fmt.Errorf("backend: Plan: segment %d has rows [%d, %d), slot %d, position %d: want contiguous rows from %d and positions below 2^24",
-				i, s.Row, s.Row+s.Rows, s.Slot, s.Pos, row)
+		if s.Row != row || s.Rows < 1 || s.Rows > limit || s.Slot < 0 || s.Slot > maxSlot || s.Pos < 0 || s.Pos > limit-s.Rows {
+			return fmt.Errorf("backend: Plan: segment %d has %d rows from %d on, slot %d, position %d: want contiguous rows from %d, slots to 2^30 and positions below 2^24",
+				i, s.Rows, s.Row, s.Slot, s.Pos, row)
 		}
 		row += s.Rows
+		if row > maxSlot {
+			return fmt.Errorf("backend: Plan: %d rows in %d segments: want at most 2^30", row, i+1)
+		}
 		if len(s.KV) > 0 && len(s.KV)*Page < s.Slot+s.Rows {
 			return fmt.Errorf("backend: Plan: segment %d has %d pages for %d slots", i, len(s.KV), s.Slot+s.Rows)
 		}
 		for j := range s.KV {
-			if err := want("Plan", "page", s.KV[j], tensor.F32, s.KV[0].Dim(0), s.KV[0].Dim(1), Page, s.KV[0].Dim(3)); err != nil {
+			if err := first(want("Plan", "page", s.KV[j], tensor.F32, s.KV[0].Dim(0), s.KV[0].Dim(1), Page, s.KV[0].Dim(3)),
+				whole("Plan", "page", s.KV[j])); err != nil {
 				return err
 			}
 		}
 		for _, d := range [2]tensor.Tensor{s.DeltaIn, s.DeltaOut} {
 			if d.Valid() {
-				if err := want("Plan", "recurrent state", d, tensor.F32, -1, -1, -1, -1); err != nil {
+				if err := first(want("Plan", "recurrent state", d, tensor.F32, -1, -1, -1, -1), whole("Plan", "recurrent state", d)); err != nil {
 					return err
 				}
 			}
 		}
 		for _, d := range [2]tensor.Tensor{s.ConvIn, s.ConvOut} {
 			if d.Valid() {
-				if err := want("Plan", "convolution state", d, tensor.F32, -1, -1, -1); err != nil {
+				if err := first(want("Plan", "convolution state", d, tensor.F32, -1, -1, -1), whole("Plan", "convolution state", d)); err != nil {
 					return err
 				}
 			}
@@ -241,7 +274,7 @@ func CheckPutKV(p Plan, layer int, k, v tensor.Tensor) error {
 }
 
 func checkQuery(op string, q tensor.Tensor, p Plan, layer int) error {
-	if err := want(op, "q", q, tensor.F32, -1, -1, -1); err != nil {
+	if err := wantRows(op, "q", q, 3); err != nil {
 		return err
 	}
 	if p == nil || p.Rows() != q.Dim(0) || len(p.Segs()) == 0 {
@@ -274,8 +307,11 @@ func CheckAttnWeights(op string, dst, q tensor.Tensor, p Plan, layer int) error 
 
 // CheckPage checks the shapes of GetPage and PutPage.
 func CheckPage(op string, rows, page tensor.Tensor) error {
-	if err := want(op, "page", page, tensor.F32, -1, -1, Page, -1); err != nil {
+	if err := first(want(op, "page", page, tensor.F32, -1, -1, Page, -1), whole(op, "page", page)); err != nil {
 		return err
+	}
+	if page.Dim(0)%2 != 0 || page.Dim(3) == 0 {
+		return fmt.Errorf("backend: %s: page is %v: want keys and values of every layer", op, page)
 	}
 	if err := want(op, "rows", rows, tensor.F32, page.Dim(0), page.Dim(1), -1, page.Dim(3)); err != nil {
 		return err
@@ -288,7 +324,7 @@ func CheckPage(op string, rows, page tensor.Tensor) error {
 
 // CheckConv checks the shapes of Conv.
 func CheckConv(dst, x, w tensor.Tensor, p Plan, layer int) error {
-	if err := first(CheckRows("Conv", dst, x), want("Conv", "w", w, tensor.F32, -1, x.Dim(1))); err != nil {
+	if err := first(CheckRows("Conv", dst, x), want("Conv", "w", w, tensor.F32, -1, x.Dim(1)), whole("Conv", "w", w)); err != nil {
 		return err
 	}
 	if p == nil || p.Rows() != x.Dim(0) || w.Dim(0) < 1 {
@@ -346,13 +382,13 @@ func CheckRoute(experts, weights, logits tensor.Tensor, k int) error {
 	if k < 1 || k > logits.Dim(1) {
 		return fmt.Errorf("backend: Route: %d of %d experts", k, logits.Dim(1))
 	}
-	return first(want("Route", "experts", experts, tensor.I32, logits.Dim(0), k), want("Route", "weights", weights, tensor.F32, logits.Dim(0), k))
+	return first(want("Route", "experts", experts, tensor.I32, logits.Dim(0), k), whole("Route", "experts", experts), want("Route", "weights", weights, tensor.F32, logits.Dim(0), k))
 }
 
 // CheckExperts checks the shapes of Experts.
 func CheckExperts(dst, x, experts, weights tensor.Tensor, gate, up, down []Weight) error {
 	if err := first(CheckRows("Experts", dst, x), want("Experts", "weights", weights, tensor.F32, x.Dim(0), -1),
-		want("Experts", "experts", experts, tensor.I32, x.Dim(0), weights.Dim(1))); err != nil {
+		want("Experts", "experts", experts, tensor.I32, x.Dim(0), weights.Dim(1)), whole("Experts", "experts", experts)); err != nil {
 		return err
 	}
 	if len(gate) == 0 || len(gate) != len(up) || len(gate) != len(down) {

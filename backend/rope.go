@@ -51,12 +51,25 @@ func NewRoPE(theta float64, width int, s Scaling, divisors []float32) (*RoPE, er
 			return nil, fmt.Errorf("backend: %d rotary divisors for a rotary width of %d: want %d", len(divisors), width, width/2)
 		}
 		for i, d := range divisors {
+			if !(d > 0) || d > math.MaxFloat32 {
+				return nil, fmt.Errorf("backend: rotary divisor %d is %v: want a positive number", i, d)
+			}
 			r.Inv[i] /= d
+		}
+	}
+	for i, f := range r.Inv {
+		if !(f > 0) || f > math.MaxFloat32 {
+			return nil, fmt.Errorf("backend: rotary base %v gives frequency %v for pair %d of width %d: out of the range of float32", theta, f, i, width)
 		}
 	}
 	switch s.Type {
 	case "", "default":
 		return r, nil
+	}
+	for _, v := range [...]float64{s.LowFreqFactor, s.HighFreqFactor, s.Original, s.BetaFast, s.BetaSlow, s.AttentionFactor, s.MScale, s.MScaleAllDim} {
+		if math.IsNaN(v) || v < 0 || v > math.MaxFloat32 {
+			return nil, fmt.Errorf("backend: rotary scaling %q with %v: parameters must be positive numbers", s.Type, v)
+		}
 	}
 	if !(s.Factor >= 1) || math.IsInf(s.Factor, 0) {
 		return nil, fmt.Errorf("backend: rotary scaling %q with factor %v: want at least 1", s.Type, s.Factor)
@@ -67,9 +80,13 @@ func NewRoPE(theta float64, width int, s Scaling, divisors []float32) (*RoPE, er
 			r.Inv[i] = canon.Round32(bf().Quo(canon.Big(float64(f)), canon.Big(s.Factor)))
 		}
 	case "llama3":
-		return r, r.llama3(s)
+		if err := r.llama3(s); err != nil {
+			return nil, err
+		}
 	case "yarn":
-		return r, r.yarn(theta, width, s)
+		if err := r.yarn(theta, width, s); err != nil {
+			return nil, err
+		}
 	default:
 		return nil, fmt.Errorf("backend: rotary scaling %q is not supported (have default, linear, llama3, yarn)", s.Type)
 	}
@@ -106,6 +123,9 @@ func (r *RoPE) llama3(s Scaling) error {
 func (r *RoPE) yarn(theta float64, width int, s Scaling) error {
 	if !(s.Original > 0) {
 		return fmt.Errorf("backend: yarn rotary scaling with original length %v: want a positive length", s.Original)
+	}
+	if theta <= 1 {
+		return fmt.Errorf("backend: yarn rotary scaling of base %v: want a base above 1", theta)
 	}
 	fast, slow := s.BetaFast, s.BetaSlow
 	if fast == 0 {

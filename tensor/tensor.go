@@ -66,8 +66,14 @@ func New(buf Buffer, off int, dt DType, dim ...int) (Tensor, error) {
 	if size := dt.Bytes(n); off < 0 || off > buf.Len() || size > buf.Len()-off {
 		return Tensor{}, fmt.Errorf("tensor: view %v of %v at byte %d: needs %d bytes, the buffer has %d", dim, dt, off, size, buf.Len())
 	}
-	if a := dt.align(); off%a != 0 {
-		return Tensor{}, fmt.Errorf("tensor: view %v of %v at byte %d: want a multiple of %d", dim, dt, off, a)
+	if a := dt.align(); a > 1 {
+		at := uintptr(off)
+		if h := buf.Host(); len(h) > 0 {
+			at += uintptr(unsafe.Pointer(unsafe.SliceData(h)))
+		}
+		if at%uintptr(a) != 0 {
+			return Tensor{}, fmt.Errorf("tensor: view %v of %v at byte %d: the address is no multiple of %d", dim, dt, off, a)
+		}
 	}
 	return t, nil
 }

@@ -29,15 +29,20 @@ func (p *plan) Rows() int           { return p.rows }
 
 func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 	p := &s.plan
-	p.segs = append(p.segs[:0], segs...)
-	p.pos = p.pos[:0]
-	p.rows = 0
+	p.segs, p.pos, p.rows = p.segs[:0], p.pos[:0], 0
 	for i := range p.angles {
 		p.angles[i].ready = false
 	}
 	if s.fails(backend.CheckPlan(segs)) {
 		return p
 	}
+	for i := range segs {
+		g := &segs[i]
+		if s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut) {
+			return p
+		}
+	}
+	p.segs = append(p.segs, segs...)
 	for i := range segs {
 		for r := range segs[i].Rows {
 			p.pos = append(p.pos, int32(segs[i].Pos+r))
@@ -427,7 +432,7 @@ func weightsBody(s *stream, worker, chunk int) {
 }
 
 func (s *stream) GetPage(dst, page tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckPage("GetPage", dst, page)) {
+	if s.err != nil || s.fails(backend.CheckPage("GetPage", dst, page)) || s.away(dst, page) {
 		return
 	}
 	pageRows(dst, page, func(k, v, rk, rv []float32, d int) {
@@ -441,7 +446,7 @@ func (s *stream) GetPage(dst, page tensor.Tensor) {
 }
 
 func (s *stream) PutPage(page, src tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckPage("PutPage", src, page)) {
+	if s.err != nil || s.fails(backend.CheckPage("PutPage", src, page)) || s.away(page, src) {
 		return
 	}
 	pageRows(src, page, func(k, v, rk, rv []float32, d int) {

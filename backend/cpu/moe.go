@@ -18,7 +18,7 @@ type experts struct {
 }
 
 func (s *stream) Route(experts, weights, logits tensor.Tensor, k int, renorm bool) {
-	if s.err != nil || s.fails(backend.CheckRoute(experts, weights, logits, k)) {
+	if s.err != nil || s.fails(backend.CheckRoute(experts, weights, logits, k)) || s.away(experts, weights, logits) {
 		return
 	}
 	ids, _ := experts.I32()
@@ -55,7 +55,7 @@ func (s *stream) Route(experts, weights, logits tensor.Tensor, k int, renorm boo
 // Experts goes through the experts in order and gives each the rows that chose
 // it, so that a weight is read once and every row adds in ascending order.
 func (s *stream) Experts(dst, x, experts, weights tensor.Tensor, gate, up, down []backend.Weight) {
-	if s.err != nil || s.fails(backend.CheckExperts(dst, x, experts, weights, gate, up, down)) {
+	if s.err != nil || s.fails(backend.CheckExperts(dst, x, experts, weights, gate, up, down)) || s.away(dst, x, experts, weights) {
 		return
 	}
 	ids, _ := experts.I32()

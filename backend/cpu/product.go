@@ -90,7 +90,7 @@ func gemmBody(s *stream, worker, chunk int) {
 }
 
 func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckLinearRows(dst, x, w, rows)) {
+	if s.err != nil || s.fails(backend.CheckLinearRows(dst, x, w, rows)) || s.away(dst, x, rows) {
 		return
 	}
 	m := s.own(w)
@@ -114,7 +114,7 @@ func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.
 
 // Project packs its weight on the way: it is small and changes between calls.
 func (s *stream) Project(dst, x, w tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckProject(dst, x, w)) || w.Dim(0) == 0 {
+	if s.err != nil || s.fails(backend.CheckProject(dst, x, w)) || s.away(dst, x, w) || w.Dim(0) == 0 {
 		return
 	}
 	c, _ := codec(s.dev.set, tensor.F32)

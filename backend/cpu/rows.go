@@ -59,7 +59,7 @@ func (s *stream) vector(t tensor.Tensor) []float32 {
 }
 
 func (s *stream) Embed(dst tensor.Tensor, table backend.Weight, ids tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckEmbed(dst, table, ids)) {
+	if s.err != nil || s.fails(backend.CheckEmbed(dst, table, ids)) || s.away(dst, ids) {
 		return
 	}
 	w := s.own(table)
@@ -80,7 +80,7 @@ func (s *stream) Embed(dst tensor.Tensor, table backend.Weight, ids tensor.Tenso
 }
 
 func (s *stream) Gather(dst, x, rows tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckGather(dst, x, rows)) {
+	if s.err != nil || s.fails(backend.CheckGather(dst, x, rows)) || s.away(dst, x, rows) {
 		return
 	}
 	id, _ := rows.I32()
@@ -97,7 +97,7 @@ func (s *stream) Gather(dst, x, rows tensor.Tensor) {
 }
 
 func (s *stream) Copy(dst, src tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckCopy(dst, src)) {
+	if s.err != nil || s.fails(backend.CheckCopy(dst, src)) || s.away(dst, src) {
 		return
 	}
 	copyTensor(dst, src)
@@ -171,7 +171,7 @@ func (s *stream) SigmoidMul(dst, x, gate tensor.Tensor) {
 }
 
 func (s *stream) ArgMax(dst, x tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckArgMax(dst, x)) {
+	if s.err != nil || s.fails(backend.CheckArgMax(dst, x)) || s.away(dst, x) {
 		return
 	}
 	d, _ := dst.I32()

@@ -12,9 +12,10 @@ import (
 // device's workers. The operands of the op under way lie in the stream, so that
 // handing them to the workers allocates nothing.
 type stream struct {
-	dev  *Device
-	err  error
-	plan plan
+	dev    *Device
+	err    error
+	closed bool
+	plan   plan
 
 	body  func(s *stream, worker, chunk int) // of the op under way
 	rows  rowsOp
@@ -68,10 +69,20 @@ func (s *stream) fails(err error) bool {
 	return s.err != nil
 }
 
-func (s *stream) Err() error   { return s.err }
-func (s *stream) Sync() error  { return s.err }
-func (s *stream) Reset()       { s.err = nil }
-func (s *stream) Close() error { return nil }
+func (s *stream) Err() error  { return s.err }
+func (s *stream) Sync() error { return s.err }
+
+func (s *stream) Reset() {
+	if !s.closed {
+		s.err = nil
+	}
+}
+
+// Close drops the scratch memory.
+func (s *stream) Close() error {
+	*s = stream{dev: s.dev, closed: true, err: fmt.Errorf("cpu: stream %w", backend.ErrClosed)}
+	return nil
+}
 
 func (s *stream) Read(dst []byte, src tensor.Tensor) {
 	if s.err != nil {
@@ -97,11 +108,26 @@ func (s *stream) Write(dst tensor.Tensor, src []byte) {
 	copy(b, src)
 }
 
-// own unwraps a weight that this device packed.
+// away fails the stream if the bytes of a valid tensor are not in this process's
+// memory, and reports whether it did.
+func (s *stream) away(ts ...tensor.Tensor) bool {
+	for i := range ts {
+		if b, _ := ts[i].Buffer(); b != nil && b.Host() == nil {
+			return s.fails(fmt.Errorf("cpu: %v is not in this process's memory", ts[i]))
+		}
+	}
+	return false
+}
+
+// own unwraps a weight that this device, or one with the same kernels, packed.
 func (s *stream) own(w backend.Weight) *weight {
 	r, ok := w.(*weight)
 	if !ok || r.dev.set != s.dev.set {
 		s.fails(fmt.Errorf("cpu: weight of type %T was packed by another device", w))
+		return nil
+	}
+	if r.panels == nil {
+		s.fails(fmt.Errorf("cpu: a weight of %d outputs is used after Unpack", r.n))
 		return nil
 	}
 	return r

@@ -78,6 +78,7 @@ func (d *Device) Pack(t tensor.Tensor, use backend.Use) (backend.Weight, error) 
 
 func (d *Device) Unpack(w backend.Weight) {
 	if w, ok := w.(*weight); ok && w != nil && w.dev == d {
+		w.panels = nil
 		d.Free(w.mem)
 	}
 }

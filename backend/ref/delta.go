@@ -7,7 +7,7 @@ import (
 )
 
 func (s *stream) Conv(dst, x, w tensor.Tensor, p backend.Plan, layer int) {
-	if s.err != nil || s.fails(backend.CheckConv(dst, x, w, p, layer)) {
+	if s.err != nil || s.fails(backend.CheckConv(dst, x, w, p, layer)) || s.away(dst, x, w) {
 		return
 	}
 	taps := w.Dim(0)
@@ -52,7 +52,7 @@ func l2Norm(dst, x []float32, eps, scale float32) {
 }
 
 func (s *stream) L2Norm(dst, x tensor.Tensor, eps, scale float32) {
-	if s.err != nil || s.fails(backend.CheckHeads("L2Norm", dst, x)) {
+	if s.err != nil || s.fails(backend.CheckHeads("L2Norm", dst, x)) || s.away(dst, x) {
 		return
 	}
 	for r := range x.Dim(0) {
@@ -63,7 +63,7 @@ func (s *stream) L2Norm(dst, x tensor.Tensor, eps, scale float32) {
 }
 
 func (s *stream) DeltaGates(g, beta, a, b, aExp, dtBias tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckDeltaGates(g, beta, a, b, aExp, dtBias)) {
+	if s.err != nil || s.fails(backend.CheckDeltaGates(g, beta, a, b, aExp, dtBias)) || s.away(g, beta, a, b, aExp, dtBias) {
 		return
 	}
 	ae, _ := aExp.F32()
@@ -78,7 +78,7 @@ func (s *stream) DeltaGates(g, beta, a, b, aExp, dtBias tensor.Tensor) {
 }
 
 func (s *stream) GatedDelta(dst, q, k, v, g, beta tensor.Tensor, p backend.Plan, layer int) {
-	if s.err != nil || s.fails(backend.CheckGatedDelta(dst, q, k, v, g, beta, p, layer)) {
+	if s.err != nil || s.fails(backend.CheckGatedDelta(dst, q, k, v, g, beta, p, layer)) || s.away(dst, q, k, v, g, beta) {
 		return
 	}
 	dk, dv := q.Dim(2), v.Dim(2)
@@ -111,7 +111,7 @@ func (s *stream) GatedDelta(dst, q, k, v, g, beta tensor.Tensor, p backend.Plan,
 }
 
 func (s *stream) GatedRMSNorm(dst, x, z, w tensor.Tensor, eps float32) {
-	if s.err != nil || s.fails(backend.CheckHeads("GatedRMSNorm", dst, x, z)) || s.fails(backend.CheckVector("GatedRMSNorm", "w", w, x.Dim(2))) {
+	if s.err != nil || s.fails(backend.CheckHeads("GatedRMSNorm", dst, x, z)) || s.fails(backend.CheckVector("GatedRMSNorm", "w", w, x.Dim(2))) || s.away(dst, x, z, w) {
 		return
 	}
 	wv, _ := w.F32()

@@ -49,7 +49,7 @@ func sumSquares(x []float32) float32 {
 }
 
 func (s *stream) Embed(dst tensor.Tensor, table backend.Weight, ids tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckEmbed(dst, table, ids)) {
+	if s.err != nil || s.fails(backend.CheckEmbed(dst, table, ids)) || s.away(dst, ids) {
 		return
 	}
 	w := s.own(table)
@@ -67,7 +67,7 @@ func (s *stream) Embed(dst tensor.Tensor, table backend.Weight, ids tensor.Tenso
 }
 
 func (s *stream) Linear(dst, x tensor.Tensor, w backend.Weight) {
-	if s.err != nil || s.fails(backend.CheckLinear(dst, x, w)) {
+	if s.err != nil || s.fails(backend.CheckLinear(dst, x, w)) || s.away(dst, x) {
 		return
 	}
 	m := s.own(w)
@@ -83,7 +83,7 @@ func (s *stream) Linear(dst, x tensor.Tensor, w backend.Weight) {
 }
 
 func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckLinearRows(dst, x, w, rows)) {
+	if s.err != nil || s.fails(backend.CheckLinearRows(dst, x, w, rows)) || s.away(dst, x, rows) {
 		return
 	}
 	m := s.own(w)
@@ -103,7 +103,7 @@ func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.
 }
 
 func (s *stream) Project(dst, x, w tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckProject(dst, x, w)) {
+	if s.err != nil || s.fails(backend.CheckProject(dst, x, w)) || s.away(dst, x, w) {
 		return
 	}
 	for r := range x.Dim(0) {
@@ -115,7 +115,7 @@ func (s *stream) Project(dst, x, w tensor.Tensor) {
 }
 
 func (s *stream) AddBias(dst, x, b tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckRows("AddBias", dst, x)) || s.fails(backend.CheckVector("AddBias", "b", b, x.Dim(1))) {
+	if s.err != nil || s.fails(backend.CheckRows("AddBias", dst, x)) || s.fails(backend.CheckVector("AddBias", "b", b, x.Dim(1))) || s.away(dst, x, b) {
 		return
 	}
 	bias, _ := b.F32()
@@ -128,7 +128,7 @@ func (s *stream) AddBias(dst, x, b tensor.Tensor) {
 }
 
 func (s *stream) Add(dst, a, b tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckRows("Add", dst, a, b)) {
+	if s.err != nil || s.fails(backend.CheckRows("Add", dst, a, b)) || s.away(dst, a, b) {
 		return
 	}
 	for r := range a.Dim(0) {
@@ -151,7 +151,7 @@ func rmsNorm(dst, x, w []float32, eps float32) {
 }
 
 func (s *stream) RMSNorm(dst, x, w tensor.Tensor, eps float32) {
-	if s.err != nil || s.fails(backend.CheckRows("RMSNorm", dst, x)) || s.fails(backend.CheckVector("RMSNorm", "w", w, x.Dim(1))) {
+	if s.err != nil || s.fails(backend.CheckRows("RMSNorm", dst, x)) || s.fails(backend.CheckVector("RMSNorm", "w", w, x.Dim(1))) || s.away(dst, x, w) {
 		return
 	}
 	wv, _ := w.F32()
@@ -162,7 +162,7 @@ func (s *stream) RMSNorm(dst, x, w tensor.Tensor, eps float32) {
 
 func (s *stream) LayerNorm(dst, x, w, b tensor.Tensor, eps float32) {
 	if s.err != nil || s.fails(backend.CheckRows("LayerNorm", dst, x)) ||
-		s.fails(backend.CheckVector("LayerNorm", "w", w, x.Dim(1))) || s.fails(backend.CheckVector("LayerNorm", "b", b, x.Dim(1))) {
+		s.fails(backend.CheckVector("LayerNorm", "w", w, x.Dim(1))) || s.fails(backend.CheckVector("LayerNorm", "b", b, x.Dim(1))) || s.away(dst, x, w, b) {
 		return
 	}
 	wv, _ := w.F32()
@@ -182,7 +182,7 @@ func (s *stream) LayerNorm(dst, x, w, b tensor.Tensor, eps float32) {
 }
 
 func (s *stream) SwiGLU(dst, gate, up tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckRows("SwiGLU", dst, gate, up)) {
+	if s.err != nil || s.fails(backend.CheckRows("SwiGLU", dst, gate, up)) || s.away(dst, gate, up) {
 		return
 	}
 	for r := range gate.Dim(0) {
@@ -202,7 +202,7 @@ func heads(t tensor.Tensor) int {
 }
 
 func (s *stream) SigmoidMul(dst, x, gate tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckSame("SigmoidMul", dst, x, gate)) {
+	if s.err != nil || s.fails(backend.CheckSame("SigmoidMul", dst, x, gate)) || s.away(dst, x, gate) {
 		return
 	}
 	for r := range x.Dim(0) {
@@ -216,7 +216,7 @@ func (s *stream) SigmoidMul(dst, x, gate tensor.Tensor) {
 }
 
 func (s *stream) Gather(dst, x, rows tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckGather(dst, x, rows)) {
+	if s.err != nil || s.fails(backend.CheckGather(dst, x, rows)) || s.away(dst, x, rows) {
 		return
 	}
 	id, _ := rows.I32()
@@ -230,7 +230,7 @@ func (s *stream) Gather(dst, x, rows tensor.Tensor) {
 }
 
 func (s *stream) Copy(dst, src tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckCopy(dst, src)) {
+	if s.err != nil || s.fails(backend.CheckCopy(dst, src)) || s.away(dst, src) {
 		return
 	}
 	copyTensor(dst, src)
@@ -262,7 +262,7 @@ func argMax(x []float32) int32 {
 }
 
 func (s *stream) ArgMax(dst, x tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckArgMax(dst, x)) {
+	if s.err != nil || s.fails(backend.CheckArgMax(dst, x)) || s.away(dst, x) {
 		return
 	}
 	d, _ := dst.I32()
@@ -295,7 +295,7 @@ func softmax(dst, x []float32) {
 }
 
 func (s *stream) Softmax(dst, x tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckRows("Softmax", dst, x)) {
+	if s.err != nil || s.fails(backend.CheckRows("Softmax", dst, x)) || s.away(dst, x) {
 		return
 	}
 	for r := range x.Dim(0) {

@@ -10,7 +10,7 @@ import (
 )
 
 func (s *stream) Route(experts, weights, logits tensor.Tensor, k int, renorm bool) {
-	if s.err != nil || s.fails(backend.CheckRoute(experts, weights, logits, k)) {
+	if s.err != nil || s.fails(backend.CheckRoute(experts, weights, logits, k)) || s.away(experts, weights, logits) {
 		return
 	}
 	ids, _ := experts.I32()
@@ -46,7 +46,7 @@ func (s *stream) Route(experts, weights, logits tensor.Tensor, k int, renorm boo
 }
 
 func (s *stream) Experts(dst, x, experts, weights tensor.Tensor, gate, up, down []backend.Weight) {
-	if s.err != nil || s.fails(backend.CheckExperts(dst, x, experts, weights, gate, up, down)) {
+	if s.err != nil || s.fails(backend.CheckExperts(dst, x, experts, weights, gate, up, down)) || s.away(dst, x, experts, weights) {
 		return
 	}
 	ids, _ := experts.I32()
@@ -75,7 +75,7 @@ func (s *stream) Experts(dst, x, experts, weights tensor.Tensor, gate, up, down 
 }
 
 func (s *stream) AddGated(dst, y, x, gate tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckAddGated(dst, y, x, gate)) {
+	if s.err != nil || s.fails(backend.CheckAddGated(dst, y, x, gate)) || s.away(dst, y, x, gate) {
 		return
 	}
 	for r := range x.Dim(0) {

@@ -5,6 +5,7 @@ package ref
 
 import (
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"samebit/backend"
@@ -12,14 +13,14 @@ import (
 	"samebit/tensor"
 )
 
-type device struct{}
+type device struct{ closed atomic.Bool }
 
 // New returns the reference device.
-func New() backend.Device { return device{} }
+func New() backend.Device { return new(device) }
 
-func (device) Name() string { return "ref" }
+func (*device) Name() string { return "ref" }
 
-func (device) Info() backend.Info {
+func (*device) Info() backend.Info {
 	return backend.Info{Name: "ref", Model: "plain loops", Kernels: "ref", Threads: 1}
 }
 
@@ -28,7 +29,7 @@ type buffer []byte
 func (b buffer) Len() int     { return len(b) }
 func (b buffer) Host() []byte { return b }
 
-func (device) Alloc(bytes int) (tensor.Buffer, error) {
+func (*device) Alloc(bytes int) (tensor.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("ref: Alloc of %d bytes: %w", bytes, backend.ErrNoMemory)
 	}
@@ -38,7 +39,7 @@ func (device) Alloc(bytes int) (tensor.Buffer, error) {
 	return buffer(b[o : o+bytes : o+bytes]), nil
 }
 
-func (device) Free(tensor.Buffer) {}
+func (*device) Free(tensor.Buffer) {}
 
 // weight keeps the defined float32 value of every element.
 type weight struct {
@@ -54,9 +55,12 @@ func (w *weight) Bytes() int64        { return int64(4 * len(w.v)) }
 func (w *weight) Aliases() bool       { return false }
 func (w *weight) row(n int) []float32 { return w.v[n*w.k : (n+1)*w.k] }
 
-func (device) Pack(t tensor.Tensor, use backend.Use) (backend.Weight, error) {
+func (d *device) Pack(t tensor.Tensor, use backend.Use) (backend.Weight, error) {
 	if err := backend.CheckPack(t, use); err != nil {
 		return nil, err
+	}
+	if d.closed.Load() {
+		return nil, fmt.Errorf("ref: Pack: device %w", backend.ErrClosed)
 	}
 	raw, ok := t.Raw()
 	if !ok {
@@ -69,10 +73,19 @@ func (device) Pack(t tensor.Tensor, use backend.Use) (backend.Weight, error) {
 	return w, nil
 }
 
-func (device) Unpack(backend.Weight) {}
+func (*device) Unpack(backend.Weight) {}
 
-func (device) NewStream() (backend.Stream, error) { return &stream{}, nil }
-func (device) Close() error                       { return nil }
+func (d *device) NewStream() (backend.Stream, error) {
+	if d.closed.Load() {
+		return nil, fmt.Errorf("ref: new stream: device %w", backend.ErrClosed)
+	}
+	return &stream{}, nil
+}
+
+func (d *device) Close() error {
+	d.closed.Store(true)
+	return nil
+}
 
 type plan struct {
 	segs []backend.Seg
@@ -83,8 +96,9 @@ func (p *plan) Segs() []backend.Seg { return p.segs }
 func (p *plan) Rows() int           { return p.rows }
 
 type stream struct {
-	err  error
-	plan plan
+	err    error
+	closed bool
+	plan   plan
 }
 
 // fails records err and reports whether the stream is or was failing.
@@ -95,19 +109,47 @@ func (s *stream) fails(err error) bool {
 	return s.err != nil
 }
 
-func (s *stream) Err() error   { return s.err }
-func (s *stream) Sync() error  { return s.err }
-func (s *stream) Reset()       { s.err = nil }
-func (s *stream) Close() error { return nil }
+func (s *stream) Err() error  { return s.err }
+func (s *stream) Sync() error { return s.err }
+
+func (s *stream) Reset() {
+	if !s.closed {
+		s.err = nil
+	}
+}
+
+func (s *stream) Close() error {
+	s.closed, s.err = true, fmt.Errorf("ref: stream %w", backend.ErrClosed)
+	return nil
+}
 
 func (s *stream) Plan(segs []backend.Seg) backend.Plan {
-	s.plan.segs = append(s.plan.segs[:0], segs...)
-	s.plan.rows = 0
+	s.plan.segs, s.plan.rows = s.plan.segs[:0], 0
+	if s.fails(backend.CheckPlan(segs)) {
+		return &s.plan
+	}
+	for i := range segs {
+		g := &segs[i]
+		if s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut) {
+			return &s.plan
+		}
+	}
+	s.plan.segs = append(s.plan.segs, segs...)
 	if n := len(segs); n > 0 {
 		s.plan.rows = segs[n-1].Row + segs[n-1].Rows
 	}
-	s.fails(backend.CheckPlan(segs))
 	return &s.plan
+}
+
+// away fails the stream if the bytes of a valid tensor are not in this process's
+// memory, and reports whether it did.
+func (s *stream) away(ts ...tensor.Tensor) bool {
+	for i := range ts {
+		if b, _ := ts[i].Buffer(); b != nil && b.Host() == nil {
+			return s.fails(fmt.Errorf("ref: %v is not in this process's memory", ts[i]))
+		}
+	}
+	return false
 }
 
 func (s *stream) Read(dst []byte, src tensor.Tensor) {
