@@ -55,8 +55,9 @@ func (s *stream) linear(dst, x matrix, w *weight) {
 	tiles := k.Tiles(x.rows)
 	p.tiles = max(1, rowWork*tiles/(x.rows*w.k)) // about rowWork floats
 	s.run((tiles+p.tiles-1)/p.tiles, packBody)
-	p.panels = 1
-	s.run(n, gemmBody)
+	// A large product reads its activations once per group of panels.
+	p.panels = max(1, min(k.Group(x.rows, w.k), n/(4*s.dev.pool.Threads())))
+	s.run((n+p.panels-1)/p.panels, gemmBody)
 }
 
 func gemvBody(s *stream, worker, chunk int) {
