@@ -120,7 +120,7 @@ func (x *sliceExpr) eval(r *renderer, s *scope) any {
 		return string(out)
 	case *list:
 		if v.kind > kRange {
-			return &undef{fmt.Sprintf("a %s cannot be sliced: make it a list first", typeName(v))}
+			break
 		}
 		idx, at := r.slice(len(v.items), part)
 		r.charge(perItem * len(idx))
@@ -135,7 +135,8 @@ func (x *sliceExpr) eval(r *renderer, s *scope) any {
 	case *undef:
 		r.fail("%s", v.why)
 	}
-	return &undef{fmt.Sprintf("a %s cannot be sliced", typeName(v))}
+	r.fail("a %s cannot be sliced", typeName(v))
+	return nil
 }
 
 // slice returns the indices of [a:b:step] on n elements, as Python counts them,

@@ -108,6 +108,8 @@ func filterTable(name string) filterFunc {
 				if f, ok := parseFloat(v); ok {
 					return f
 				}
+			case *undef:
+				r.fail("%s", v.why)
 			default:
 				if f, ok := asFloat(v); ok {
 					return f
@@ -219,7 +221,7 @@ func toJSON(r *renderer, v any, a *args) any {
 
 func indent(r *renderer, v any, a *args) any {
 	p := a.bind(r, 0, "width", "first", "blank")
-	s := r.str(v)
+	s := r.text(a, v)
 	in, ok := given(p[0], int64(4)).(string)
 	if !ok {
 		in = r.repeat(" ", int64(r.integer(given(p[0], int64(4)), 4)))
@@ -260,6 +262,8 @@ func toInt(r *renderer, v any, a *args) any {
 		}
 	case float64:
 		return r.truncate(v, given(p[0], int64(0)))
+	case *undef:
+		r.fail("%s", v.why)
 	default:
 		if n, ok := asInt(v); ok {
 			return n

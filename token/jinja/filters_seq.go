@@ -71,7 +71,8 @@ func sequenceFilter(name string) filterFunc {
 			p := a.bind(r, 0, "reverse", "case_sensitive", "attribute")
 			items := slices.Clone(r.iterate(v))
 			sens := truth(given(p[1], false))
-			key := func(x any) any { return sortKey(x, sens) }
+			// one-element lists: the order of jinja2, where equal undefined values pass
+			key := func(x any) any { return &list{items: []any{sortKey(x, sens)}} }
 			if attr := given(p[2], nil); attr != nil {
 				key = func(x any) any { return r.fields(x, attr, sens) }
 			}

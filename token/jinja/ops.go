@@ -164,6 +164,9 @@ func (r *renderer) contains(in, x any) bool {
 			if u, ok := x.(*undef); ok {
 				r.fail("%s", u.why)
 			}
+			if l, ok := x.(*list); ok && l.kind == kTuple {
+				return false // no dictionary here has tuples as keys
+			}
 			r.fail("a %s cannot be a dictionary key", typeName(x))
 		}
 		_, ok := in.get(r.key(x))

@@ -357,7 +357,9 @@ func (p *parser) test(x expr) expr {
 		t.args.pos = []expr{p.postfix(p.primary())}
 	case next.kind == tName:
 		switch next.text {
-		case "else", "or", "and", "if", "is", "in", "not", "recursive":
+		case "is":
+			p.fail("tests cannot be chained: use parentheses or \"and\"")
+		case "else", "or", "and", "if", "in", "not", "recursive":
 		default:
 			t.args.pos = []expr{p.postfix(p.primary())}
 		}
