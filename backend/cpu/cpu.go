@@ -59,27 +59,11 @@ func New(cfg Config) (*Device, error) {
 		cfg.Threads = runtime.GOMAXPROCS(0)
 	}
 	d := &Device{set: set, gemm: gemm.For(set), vec: vec.For(set), attn: attn.For(set), delta: delta.For(set)}
-	if err := d.subnormals(); err != nil {
-		return nil, err
+	if err := d.vec.Check(); err != nil {
+		return nil, fmt.Errorf("cpu: exact results are not possible on this processor: %w: %w", err, backend.ErrUnsupported)
 	}
 	d.pool = pool.New(cfg.Threads)
 	return d, nil
-}
-
-// subnormals is the check of numerics.md 1: FMA(3u, 1/2, 0) = 2u for u = 2^-149.
-func (d *Device) subnormals() error {
-	const u = 0x1p-149
-	y, a, b := make([]float32, 33), make([]float32, 33), make([]float32, 33)
-	for i := range a {
-		a[i], b[i] = 3*u, 0.5
-	}
-	d.vec.FMA(y, a, b)
-	for _, v := range y {
-		if v != 2*u {
-			return fmt.Errorf("cpu: this processor flushes subnormal numbers (FMA(3u, 1/2, 0) = %g, want %g), exact results are not possible: %w", v, float32(2*u), backend.ErrUnsupported)
-		}
-	}
-	return nil
 }
 
 func (d *Device) Name() string { return "cpu" }

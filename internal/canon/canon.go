@@ -92,7 +92,7 @@ func Exp(x float32) float32 {
 	q = FMA32(q, r, 1)
 	n1 := ni >> 1
 	n2 := ni - n1
-	return float32(q*pow2(n1)) * pow2(n2)
+	return float32(float32(q*pow2(n1)) * pow2(n2)) // explicit, so that no caller's add fuses it
 }
 
 func pow2(k int32) float32 { return math.Float32frombits(uint32(k+127) << 23) }
@@ -112,7 +112,7 @@ func tail(f float32) (s, w float32) {
 	p = FMA32(p, z, LogP2)
 	p = FMA32(p, z, LogP1)
 	p = FMA32(p, z, LogP0)
-	return s, z * p
+	return s, float32(z * p) // explicit, so that inlining fuses nothing
 }
 
 // Log1p returns ln(1+u) for 0 <= u <= 1; other arguments are outside the contract.
