@@ -94,6 +94,8 @@ type attention struct {
 	angles        *angles
 	heads         int
 	q, out, k, v  matrix
+	dst           matrix    // where out belongs, if out is a copy without gaps
+	qTmp, outTmp  []float32 // such copies
 	layer, window int
 	scale         float32
 	group, d      int
@@ -223,6 +225,7 @@ func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scal
 		return
 	}
 	a := &s.attn
+	defer a.result()
 	if s.split() {
 		s.run(len(a.tasks), splitBody)
 		s.run(len(s.plan.segs)*s.kvHeads(), mergeBody)
@@ -247,9 +250,44 @@ func (s *stream) kvHeads() int { return s.plan.segs[0].KV[0].Dim(1) }
 func (s *stream) attend(dst, q tensor.Tensor, layer int, scale float32, window int) {
 	a := &s.attn
 	a.q, a.out = s.host(q), s.host(dst)
+	if s.err != nil {
+		return
+	}
+	a.dst.v = nil
+	if a.q.gaps() { // the kernels want the heads of a row side by side
+		a.qTmp = grow(a.qTmp, a.q.rows*a.q.cols)
+		m := a.q.dense(a.qTmp)
+		copyRows(&m, &a.q)
+		a.q = m
+	}
+	if a.out.gaps() {
+		a.outTmp = grow(a.outTmp, a.out.rows*a.out.cols)
+		a.dst, a.out = a.out, a.out.dense(a.outTmp)
+	}
 	a.layer, a.scale, a.window, a.d = layer, scale, window, q.Dim(2)
 	a.group = q.Dim(1) / s.kvHeads()
 	a.heads = q.Dim(1)
+}
+
+// result moves the output to its place if that has gaps between heads.
+func (a *attention) result() {
+	if a.dst.v != nil {
+		copyRows(&a.dst, &a.out)
+	}
+}
+
+// gaps reports whether the heads of a row do not lie side by side.
+func (m *matrix) gaps() bool { return m.rows > 0 && m.stride2 != m.cols }
+
+// dense is the shape of m over v, without gaps.
+func (m *matrix) dense(v []float32) matrix {
+	return matrix{v: v, rows: m.rows, cols: m.cols, heads: m.heads, stride: m.heads * m.cols, stride2: m.cols}
+}
+
+func copyRows(dst, src *matrix) {
+	for r := range dst.rows {
+		copy(dst.row(r), src.row(r))
+	}
 }
 
 // job sets up a worker's job for rows of one KV head.
@@ -403,6 +441,7 @@ func (s *stream) attnRows(op string, dst, q tensor.Tensor, p backend.Plan, layer
 		}
 	}
 	s.run(len(a.tasks), weightsBody)
+	a.result()
 }
 
 func weightsBody(s *stream, worker, chunk int) {
