@@ -72,6 +72,9 @@ var rooms = []room{
 	{"cmd/...", []string{".", "backend", "backend/cpu", "backend/ref", "bench", "checkpoint", "internal/testenv", "nn", "parity", "qwen3", "sample", "state", "tensor", "token", "token/jinja"},
 		[]string{"github.com/schollz/progressbar/v3", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
 		"commands choose devices and print; they have no logic that a library user would miss"},
+	{"interop/...", []string{".", "backend", "backend/cpu", "backend/ref", "checkpoint", "grad", "nn", "state", "tensor"},
+		[]string{"gorgonia.org", "gonum.org/v1/gonum"},
+		"conversions and oracles whose dependencies nobody else should inherit"},
 	{"internal/gen/...", nil, []string{"github.com/mmcloughlin/avo"},
 		"generators write files that are committed; nobody needs avo to build"},
 }
