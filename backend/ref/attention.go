@@ -21,7 +21,7 @@ func rotate(dst, x, cos, sin []float32) {
 }
 
 func (s *stream) NormRoPE(dst, x, w tensor.Tensor, eps float32, rope *backend.RoPE, p backend.Plan) {
-	if s.err != nil || s.fails(backend.CheckNormRoPE(dst, x, w, rope, p)) || s.away(dst, x, w) {
+	if s.err != nil || s.fails(backend.CheckNormRoPE(dst, x, w, rope, p)) || s.away(dst, x, w) || !s.current(p) {
 		return
 	}
 	wv, _ := w.F32()
@@ -58,7 +58,7 @@ func slot(g *backend.Seg, layer, part, head, j int) []float32 {
 }
 
 func (s *stream) PutKV(p backend.Plan, layer int, k, v tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckPutKV(p, layer, k, v)) || s.away(k, v) {
+	if s.err != nil || s.fails(backend.CheckPutKV(p, layer, k, v)) || s.away(k, v) || !s.current(p) {
 		return
 	}
 	segs := p.Segs()
@@ -133,7 +133,7 @@ func attend(out, q []float32, g *backend.Seg, layer, head int, scale float32, lo
 }
 
 func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
-	if s.err != nil || s.fails(backend.CheckAttention(dst, q, p, layer)) || s.away(dst, q) {
+	if s.err != nil || s.fails(backend.CheckAttention(dst, q, p, layer)) || s.away(dst, q) || !s.current(p) {
 		return
 	}
 	segs := p.Segs()
@@ -169,7 +169,7 @@ func eachScore(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, w
 }
 
 func (s *stream) AttnScores(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
-	if s.err != nil || s.fails(backend.CheckAttnWeights("AttnScores", dst, q, p, layer)) || s.away(dst, q) {
+	if s.err != nil || s.fails(backend.CheckAttnWeights("AttnScores", dst, q, p, layer)) || s.away(dst, q) || !s.current(p) {
 		return
 	}
 	eachScore(dst, q, p, layer, scale, window, func(_ *backend.Seg, _, d []float32, _, lo, own int) {
@@ -182,7 +182,7 @@ func (s *stream) AttnScores(dst, q tensor.Tensor, p backend.Plan, layer int, sca
 }
 
 func (s *stream) AttnWeights(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
-	if s.err != nil || s.fails(backend.CheckAttnWeights("AttnWeights", dst, q, p, layer)) || s.away(dst, q) {
+	if s.err != nil || s.fails(backend.CheckAttnWeights("AttnWeights", dst, q, p, layer)) || s.away(dst, q) || !s.current(p) {
 		return
 	}
 	out := make([]float32, q.Dim(2))

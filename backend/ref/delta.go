@@ -7,7 +7,7 @@ import (
 )
 
 func (s *stream) Conv(dst, x, w tensor.Tensor, p backend.Plan, layer int) {
-	if s.err != nil || s.fails(backend.CheckConv(dst, x, w, p, layer)) || s.away(dst, x, w) {
+	if s.err != nil || s.fails(backend.CheckConv(dst, x, w, p, layer)) || s.away(dst, x, w) || !s.current(p) {
 		return
 	}
 	taps := w.Dim(0)
@@ -78,7 +78,7 @@ func (s *stream) DeltaGates(g, beta, a, b, aExp, dtBias tensor.Tensor) {
 }
 
 func (s *stream) GatedDelta(dst, q, k, v, g, beta tensor.Tensor, p backend.Plan, layer int) {
-	if s.err != nil || s.fails(backend.CheckGatedDelta(dst, q, k, v, g, beta, p, layer)) || s.away(dst, q, k, v, g, beta) {
+	if s.err != nil || s.fails(backend.CheckGatedDelta(dst, q, k, v, g, beta, p, layer)) || s.away(dst, q, k, v, g, beta) || !s.current(p) {
 		return
 	}
 	dk, dv := q.Dim(2), v.Dim(2)

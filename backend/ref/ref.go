@@ -176,6 +176,15 @@ func (s *stream) Write(dst tensor.Tensor, src []byte) {
 	copy(b, src)
 }
 
+// current reports whether p is this stream's plan.
+func (s *stream) current(p backend.Plan) bool {
+	if q, ok := p.(*plan); !ok || q != &s.plan {
+		s.fails(fmt.Errorf("ref: the plan belongs to another stream"))
+		return false
+	}
+	return true
+}
+
 // own unwraps a weight that this device packed.
 func (s *stream) own(w backend.Weight) *weight {
 	r, ok := w.(*weight)
