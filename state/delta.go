@@ -67,6 +67,9 @@ func (b *bank) bytes() int64 {
 	return b.delta.bytes() + b.conv.bytes()
 }
 
+// Model is the model that the state belongs to.
+func (d *Delta) Model() ID { return d.id }
+
 func (d *Delta) Len() int     { return d.n }
 func (d *Delta) Bytes() int64 { return d.cur.bytes() + d.next.bytes() + d.zero.bytes() }
 
@@ -160,7 +163,7 @@ func (d *Delta) Snapshot() (Snapshot, error) {
 func (d *Delta) Restore(snap Snapshot) error {
 	s, ok := snap.(*deltaSnapshot)
 	if !ok || s.id != d.id || s.shape != d.shape {
-		return fmt.Errorf("state: restoring %T of model %v into a recurrent state of model %v: %w", snap, snap.Model(), d.id, ErrForeign)
+		return foreign(snap, "a recurrent state", d.id)
 	}
 	if s.bank != nil && s.bank.delta.pool != d.pool {
 		return fmt.Errorf("state: the snapshot lies in another pool, use Move: %w", ErrForeign)

@@ -38,6 +38,9 @@ func (k *KV) page() (*block, error) {
 	return k.pool.get(2*k.shape.Layers, k.shape.Heads, backend.Page, k.shape.Dim)
 }
 
+// Model is the model that the state belongs to.
+func (k *KV) Model() ID { return k.id }
+
 func (k *KV) Len() int { return k.n }
 
 func (k *KV) Bytes() int64 { return blockBytes(k.pages) }
@@ -120,7 +123,7 @@ func (k *KV) Snapshot() (Snapshot, error) {
 func (k *KV) Restore(snap Snapshot) error {
 	s, ok := snap.(*kvSnapshot)
 	if !ok || s.id != k.id || s.shape != k.shape {
-		return fmt.Errorf("state: restoring %T of model %v into keys and values of model %v: %w", snap, snap.Model(), k.id, ErrForeign)
+		return foreign(snap, "keys and values", k.id)
 	}
 	if len(s.pages) > 0 && s.pages[0].pool != k.pool {
 		return fmt.Errorf("state: the snapshot lies in another pool, use Move: %w", ErrForeign)
@@ -245,9 +248,10 @@ func (p *Pool) download(name string, src tensor.Tensor, rows int, emit func(stri
 	return emit(name, t)
 }
 
-// staged runs f with a contiguous device tensor of the given shape.
+// staged runs f with a contiguous device tensor of the given shape. It may go
+// beyond the limit for a moment: a full pool is when states have to be saved.
 func (p *Pool) staged(dim []int, f func(tensor.Tensor, backend.Stream)) error {
-	b, err := p.get(dim...)
+	b, err := p.take(0, dim)
 	if err != nil {
 		return err
 	}

@@ -73,29 +73,23 @@ type block struct {
 }
 
 // get returns a block with one reference. Its content is unspecified.
-func (p *Pool) get(dim ...int) (*block, error) {
+func (p *Pool) get(dim ...int) (*block, error) { return p.take(p.limit, dim) }
+
+// take is get with a limit of its own, 0 for none.
+func (p *Pool) take(limit int64, dim []int) (*block, error) {
 	n := 4
 	for _, d := range dim {
 		n *= d
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var buf tensor.Buffer
-	if l := p.free[n]; len(l) > 0 {
-		buf, p.free[n] = l[len(l)-1], l[:len(l)-1]
-		p.idle -= int64(n)
-	} else {
-		if p.limit > 0 && p.bytes+p.idle+int64(n) > p.limit {
-			p.drop()
-		}
-		if p.limit > 0 && p.bytes+int64(n) > p.limit {
-			return nil, fmt.Errorf("state: %d bytes more than the %d in use exceed the pool's limit of %d: release sequences or raise the limit: %w",
-				n, p.bytes, p.limit, ErrNoRoom)
-		}
-		var err error
-		if buf, err = p.dev.Alloc(n); err != nil {
-			return nil, fmt.Errorf("state: memory for more rows: %w", err)
-		}
+	if limit > 0 && p.bytes+int64(n) > limit {
+		return nil, fmt.Errorf("state: %d bytes more than the %d in use exceed the pool's limit of %d: release sequences or raise the limit: %w",
+			n, p.bytes, limit, ErrNoRoom)
+	}
+	buf, err := p.buffer(n, limit)
+	if err != nil {
+		return nil, fmt.Errorf("state: memory for more rows: %w", err)
 	}
 	t, err := tensor.New(buf, 0, tensor.F32, dim...)
 	if err != nil {
@@ -106,6 +100,25 @@ func (p *Pool) get(dim ...int) (*block, error) {
 	b := &block{pool: p, buf: buf, t: t}
 	b.refs.Store(1)
 	return b, nil
+}
+
+// buffer takes an idle buffer of n bytes or a new one, for which others may have
+// to go.
+func (p *Pool) buffer(n int, limit int64) (tensor.Buffer, error) {
+	if l := p.free[n]; len(l) > 0 {
+		p.free[n] = l[:len(l)-1]
+		p.idle -= int64(n)
+		return l[len(l)-1], nil
+	}
+	if limit > 0 && p.bytes+p.idle+int64(n) > limit {
+		p.drop()
+	}
+	buf, err := p.dev.Alloc(n)
+	if err != nil && p.idle > 0 {
+		p.drop()
+		buf, err = p.dev.Alloc(n)
+	}
+	return buf, err
 }
 
 func (b *block) bytes() int64 { return int64(b.buf.Len()) }

@@ -28,6 +28,16 @@ func Part[T State](s State) (T, bool) {
 	return none, false
 }
 
+// Model is the model that the first part belongs to; zero if no part says.
+func (s *Stack) Model() ID {
+	for _, p := range s.Parts {
+		if m, ok := p.(modelled); ok {
+			return m.Model()
+		}
+	}
+	return ID{}
+}
+
 func (s *Stack) Len() int {
 	if len(s.Parts) == 0 {
 		return 0
@@ -101,7 +111,7 @@ func (s *Stack) Snapshot() (Snapshot, error) {
 func (s *Stack) Restore(snap Snapshot) error {
 	st, ok := snap.(*stackSnapshot)
 	if !ok || len(st.parts) != len(s.Parts) {
-		return fmt.Errorf("state: restoring %T into a stack of %d: %w", snap, len(s.Parts), ErrForeign)
+		return foreign(snap, fmt.Sprintf("a stack of %d", len(s.Parts)), s.Model())
 	}
 	old, err := s.Snapshot()
 	if err != nil {
@@ -193,7 +203,11 @@ func (s *stackSnapshot) Retain() Snapshot {
 }
 
 func (s *stackSnapshot) Release() {
-	if s.refs.Add(-1) == 0 {
+	n := s.refs.Add(-1)
+	if invariants && n < 0 {
+		panic("state: snapshot released too often")
+	}
+	if n == 0 {
 		for _, p := range s.parts {
 			p.Release()
 		}

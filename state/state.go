@@ -83,8 +83,23 @@ type Snapshot interface {
 	Release()
 }
 
-// Move makes dst, a fresh state of the same kind on any device, equal to s.
+// modelled are the states that know whose they are.
+type modelled interface{ Model() ID }
+
+// foreign says what a snapshot is that a state refuses.
+func foreign(s Snapshot, into string, id ID) error {
+	if s == nil {
+		return fmt.Errorf("state: restoring nothing into %s: %w", into, ErrForeign)
+	}
+	return fmt.Errorf("state: restoring %T of model %v into %s of model %v: %w", s, s.Model(), into, id, ErrForeign)
+}
+
+// Move makes dst, a fresh state of the same kind and model on any device, equal
+// to s. It fails with ErrForeign if the model or the shape differ.
 func Move(dst State, s Snapshot) error {
+	if m, ok := dst.(modelled); ok && m.Model() != s.Model() {
+		return foreign(s, fmt.Sprintf("a %T", dst), m.Model())
+	}
 	held := map[string]tensor.Tensor{}
 	err := s.Save(func(name string, t tensor.Tensor) error {
 		b, _ := t.Raw()
@@ -99,13 +114,21 @@ func Move(dst State, s Snapshot) error {
 	if err != nil {
 		return err
 	}
-	return dst.Load(s.Len(), func(name string) (tensor.Tensor, error) {
+	err = dst.Load(s.Len(), func(name string) (tensor.Tensor, error) {
 		t, ok := held[name]
 		if !ok {
-			return t, fmt.Errorf("state: snapshot has no tensor %q", name)
+			return t, fmt.Errorf("state: snapshot has no tensor %q: %w", name, ErrForeign)
 		}
+		delete(held, name)
 		return t, nil
 	})
+	if err == nil && len(held) > 0 { // dst remembers less than s
+		err = dst.Load(0, nil)
+		if err == nil {
+			err = fmt.Errorf("state: moving %T into %T, which has no place for %d of its tensors: %w", s, dst, len(held), ErrForeign)
+		}
+	}
+	return err
 }
 
 func checkTruncate(n, length int) error {

@@ -1,0 +1,128 @@
+package state_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"samebit/backend"
+	"samebit/backend/ref"
+	"samebit/state"
+	"samebit/tensor"
+)
+
+// stingy refuses memory when told to, as a full machine does, and counts it.
+type stingy struct {
+	backend.Device
+	left int // bytes
+	live int // buffers
+}
+
+func (d *stingy) Alloc(n int) (tensor.Buffer, error) {
+	if n > d.left {
+		return nil, backend.ErrNoMemory
+	}
+	b, err := d.Device.Alloc(n)
+	if err == nil {
+		d.left -= n
+		d.live++
+	}
+	return b, err
+}
+
+func (d *stingy) Free(b tensor.Buffer) {
+	d.left += b.Len()
+	d.live--
+	d.Device.Free(b)
+}
+
+func TestPoolOnFullDevice(t *testing.T) {
+	dev := &stingy{Device: ref.New(), left: 1 << 20}
+	p, err := state.NewPool(dev, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := state.NewKV(p, state.ID{}, kvShape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Begin(new(backend.Seg), 1<<12); !errors.Is(err, backend.ErrNoMemory) {
+		t.Fatalf("4096 rows on a full device: %v, want ErrNoMemory", err)
+	}
+	if kv.Len() != 0 || p.Bytes() != 0 {
+		t.Errorf("the refused rows left %d rows and %d bytes", kv.Len(), p.Bytes())
+	}
+	// Pages of one shape that wait for reuse make way for another shape.
+	other, err := state.NewKV(p, state.ID{}, state.KVShape{Layers: 8, Heads: 8, Dim: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Begin(new(backend.Seg), 64); err != nil {
+		t.Errorf("idle pages were not given back to a full device: %v", err)
+	}
+	other.Release()
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if dev.live != 0 || dev.left != 1<<20 {
+		t.Errorf("%d buffers live after Close", dev.live)
+	}
+}
+
+func TestPoolClosedInUse(t *testing.T) {
+	dev := &stingy{Device: ref.New(), left: 1 << 20}
+	p, err := state.NewPool(dev, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := state.NewKV(p, state.ID{}, kvShape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Begin(new(backend.Seg), 5); err != nil {
+		t.Fatal(err)
+	}
+	kv.Commit(5)
+	if err := p.Close(); err == nil || !strings.Contains(err.Error(), "bytes in use") {
+		t.Errorf("Close of a pool in use: %v", err)
+	}
+	kv.Release()
+	if err := p.Close(); err != nil {
+		t.Errorf("Close after the last release: %v", err)
+	}
+	if dev.live != 0 {
+		t.Errorf("%d buffers live after Close", dev.live)
+	}
+}
+
+func TestShapes(t *testing.T) {
+	p, err := state.NewPool(ref.New(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, s := range []state.KVShape{{}, {Layers: 1, Heads: 1}, {Layers: -1, Heads: 1, Dim: 1}} {
+		if _, err := state.NewKV(p, state.ID{}, s); err == nil {
+			t.Errorf("keys and values of %+v: no error", s)
+		}
+	}
+	for _, s := range []state.DeltaShape{{}, {Layers: 1, Heads: 1, DK: 1, DV: 1, Taps: 1, Channels: 1}, {Layers: 1, Heads: 1, DK: -1, DV: 1, Taps: 4, Channels: 1}} {
+		if _, err := state.NewDelta(p, state.ID{}, s); err == nil {
+			t.Errorf("recurrent state of %+v: no error", s)
+		}
+	}
+}
+
+func TestPart(t *testing.T) {
+	kv, d := &state.KV{}, &state.Delta{}
+	st := &state.Stack{Parts: []state.State{&state.Stack{Parts: []state.State{kv}}, d}}
+	if got, ok := state.Part[*state.KV](st); !ok || got != kv {
+		t.Error("Part does not find keys and values inside a stack of stacks")
+	}
+	if got, ok := state.Part[*state.Delta](st); !ok || got != d {
+		t.Error("Part does not find the recurrent part")
+	}
+	if _, ok := state.Part[*state.KV](d); ok {
+		t.Error("Part finds keys and values in a recurrent state")
+	}
+}
