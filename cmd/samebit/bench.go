@@ -2,18 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"samebit/backend"
 	"samebit/bench"
-	"samebit/checkpoint"
 	"samebit/nn"
-	"samebit/qwen3"
 )
 
 func newBench() *cobra.Command {
@@ -26,12 +23,13 @@ func newBench() *cobra.Command {
 		Short: "Measure a model's speed",
 		Long: `Measure loading, prompts and decoding, each several times after a warm-up, and
 print best and median rates. bench/peers measures other engines the same way.`,
+		Example: `  samebit bench
+  samebit bench -m model.gguf -p 64,512 -d 0,4096 -n 64 -r 10
+  samebit bench --seqs 4,16 --json`,
 		Args: cobra.NoArgs,
 	}
+	mf.register(c)
 	f := c.Flags()
-	f.StringVarP(&mf.path, "model", "m", "", "model file or directory (default: the model that scripts/fetch-weights.sh fetched)")
-	f.StringVar(&mf.device, "device", "cpu", "where to run")
-	f.IntVar(&mf.threads, "threads", 0, "threads of the cpu device (0: all processors)")
 	f.IntSliceVarP(&cfg.Prompts, "prompts", "p", []int{128, 512}, "prompt lengths")
 	f.IntVarP(&cfg.Decode, "tokens", "n", 32, "tokens to decode")
 	f.IntSliceVarP(&cfg.Depths, "depths", "d", []int{0}, "rows in the sequence before decoding")
@@ -40,17 +38,11 @@ print best and median rates. bench/peers measures other engines the same way.`,
 	f.IntVar(&loads, "loads", 1, "times to load the model")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object per measurement")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if cfg.Repeat < 1 || cfg.Decode < 1 || loads < 1 {
-			return usagef("bench: --repeat, --tokens and --loads must be at least 1")
+		if err := errors.Join(mf.check(), atLeast("repeat", 1, cfg.Repeat), atLeast("tokens", 1, cfg.Decode), atLeast("loads", 1, loads),
+			atLeast("prompts", 1, cfg.Prompts...), atLeast("seqs", 1, cfg.Seqs...), atLeast("depths", 0, cfg.Depths...)); err != nil {
+			return err
 		}
-		for _, l := range [][]int{cfg.Prompts, cfg.Seqs} {
-			for _, n := range l {
-				if n < 1 {
-					return usagef("bench: %d: lengths and counts must be at least 1", n)
-				}
-			}
-		}
-		path, err := mf.resolve()
+		path, err := resolveModel(mf.path)
 		if err != nil {
 			return err
 		}
@@ -60,14 +52,16 @@ print best and median rates. bench/peers measures other engines the same way.`,
 		}
 		defer dev.Close()
 		cfg.Name = filepath.Base(path)
+		bar := newBar("loading "+cfg.Name, true)
 		emit := func(r bench.Result) {
+			bar.finish()
 			if asJSON {
-				json.NewEncoder(os.Stdout).Encode(r)
+				printJSON(c.OutOrStdout(), r) // the writer remembers its failure
 				return
 			}
-			fmt.Printf("%-28s %-8s n %-5d depth %-6d seqs %-3d %9.2f %s best, %9.2f median, peak %d MiB\n", r.Model, r.Test, r.N, r.Depth, max(r.Seqs, 1), r.Best, r.Unit, r.Median, r.PeakMiB)
+			fmt.Fprintf(c.OutOrStdout(), "%-28s %-8s n %-5d depth %-6d seqs %-3d %9.2f %s best, %9.2f median, peak %d MiB\n", r.Model, r.Test, r.N, r.Depth, max(r.Seqs, 1), r.Best, r.Unit, r.Median, r.PeakMiB)
 		}
-		dec, err := loadBench(c.Context(), dev, path, loads, emit)
+		dec, err := loadBench(c.Context(), dev, path, loads, bar.update, emit)
 		if err != nil {
 			return err
 		}
@@ -78,31 +72,22 @@ print best and median rates. bench/peers measures other engines the same way.`,
 }
 
 // loadBench loads a model several times and keeps the last.
-func loadBench(ctx context.Context, dev backend.Device, path string, loads int, emit func(bench.Result)) (*nn.Decoder, error) {
-	var dec *nn.Decoder
-	var bytes int64
-	open := func() (func(), error) {
-		set, err := checkpoint.Open(path)
-		if err != nil {
-			return nil, err
-		}
+func loadBench(ctx context.Context, dev backend.Device, path string, loads int, progress func(done, total int64), emit func(bench.Result)) (dec *nn.Decoder, err error) {
+	set, _, err := openSet(path)
+	if set != nil {
 		defer set.Close()
-		bytes = set.Summary().Bytes
-		shape, err := qwen3.FromSet(set)
-		if err != nil {
-			return nil, err
-		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := bench.Load(filepath.Base(path), loads, set.Summary().Bytes, func() (func(), error) {
 		if dec != nil {
 			dec.Close()
 		}
-		dec, err = qwen3.Load(ctx, dev, shape, set, qwen3.LoadOptions{})
+		var err error
+		dec, err = loadDecoder(ctx, dev, path, progress)
 		return func() {}, err
-	}
-	if set, err := checkpoint.Open(path); err == nil {
-		bytes = set.Summary().Bytes
-		set.Close()
-	}
-	r, err := bench.Load(filepath.Base(path), loads, bytes, open)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"samebit"
 )
@@ -26,17 +24,22 @@ func newChat() *cobra.Command {
 		Use:   "chat [flags]",
 		Short: "Talk with a model, line by line",
 		Long: `Talk with a model. Each line is a turn; a line that ends with \ goes on in the
-next one. An interrupt (Ctrl-C) stops the answer, not the program; Ctrl-D or
-/exit ends it. /reset forgets the conversation. Without a terminal every line of
-standard input is a turn.`,
+next one, and a pasted text is one turn. An interrupt (Ctrl-C) stops the answer,
+not the program; Ctrl-D or /exit ends it. /reset forgets the conversation, /help
+lists the commands. Without a terminal every line of standard input is a turn.`,
+		Example: `  samebit chat
+  samebit chat -m model.gguf -system "Answer briefly." -seed 7`,
 		Args: cobra.NoArgs,
 	}
-	mf.register(c)
+	mf.registerSequence(c)
 	gf.register(c, 0.7)
 	c.Flags().StringVar(&system, "system", "", "system message")
 	c.Flags().BoolVar(&think, "think", false, "ask the template for thinking, where it knows the option")
 	c.Flags().BoolVar(&noThink, "no-think", false, "ask the template for no thinking")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := mf.check(); err != nil {
+			return err
+		}
 		gen, err := gf.gen()
 		if err != nil {
 			return err
@@ -44,7 +47,7 @@ standard input is a turn.`,
 		cfg := samebit.ChatConfig{System: system, Now: time.Now()}
 		switch {
 		case think && noThink:
-			return usagef("--think and --no-think exclude each other")
+			return usagef("chat: --think and --no-think exclude each other")
 		case think, noThink:
 			cfg.Thinking = &think
 		}
@@ -53,21 +56,35 @@ standard input is a turn.`,
 			return err
 		}
 		defer done()
-		return talk(c.Context(), m, cfg, gen)
+		return talk(c, m, cfg, gen)
 	}
 	return c
 }
 
+const chatHelp = `/reset  forget the conversation
+/exit   leave (also /quit, Ctrl-D)
+/help   this list
+Ctrl-C stops an answer or drops the line; a line that ends with \ goes on in the next one.
+`
+
 // talk is the conversation loop.
-func talk(ctx context.Context, m *samebit.Model, cfg samebit.ChatConfig, gen samebit.Gen) error {
+func talk(c *cobra.Command, m *samebit.Model, cfg samebit.ChatConfig, gen samebit.Gen) error {
+	// From here on an interrupt is for the answer alone; the context of the
+	// command ends when the program is asked to terminate.
+	signal.Reset(os.Interrupt)
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
+
 	chat, err := m.NewChat(cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { chat.Close() }()
-	in := newLines()
-	for turn := uint64(0); ; turn++ {
-		line, err := in.read()
+	out := c.OutOrStdout()
+	in := newLines(os.Stdin, os.Stdout)
+	for turn := uint64(0); ; {
+		line, err := in.read(c.Context(), interrupts)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -77,6 +94,9 @@ func talk(ctx context.Context, m *samebit.Model, cfg samebit.ChatConfig, gen sam
 			continue
 		case line == "/exit" || line == "/quit":
 			return nil
+		case line == "/help":
+			io.WriteString(out, chatHelp)
+			continue
 		case line == "/reset":
 			chat.Close()
 			if chat, err = m.NewChat(cfg); err != nil {
@@ -85,87 +105,65 @@ func talk(ctx context.Context, m *samebit.Model, cfg samebit.ChatConfig, gen sam
 			continue
 		}
 		gen.Sequence = turn
-		if err := answer(ctx, chat, line, gen); err != nil {
+		turn++
+		err = answer(c, chat, line, gen, interrupts)
+		if err == nil {
+			continue
+		}
+		if !in.terminal() || errors.Is(err, context.Canceled) {
 			return err
 		}
+		// The conversation is as it was before the line: go on with another one.
+		fmt.Fprintln(c.ErrOrStderr(), message(err))
 	}
 }
 
 // answer streams one answer; an interrupt ends it.
-func answer(ctx context.Context, chat *samebit.Chat, line string, gen samebit.Gen) error {
-	ctx, stop := signal.NotifyContext(context.WithoutCancel(ctx), os.Interrupt)
-	defer stop()
-	defer fmt.Println()
+func answer(c *cobra.Command, chat *samebit.Chat, line string, gen samebit.Gen, interrupts <-chan os.Signal) error {
+	ctx, cancel := context.WithCancel(c.Context())
+	done := make(chan struct{})
+	watched := make(chan bool, 1)
+	go func() {
+		select {
+		case <-interrupts:
+			cancel()
+			watched <- true
+		case <-done:
+			watched <- false
+		}
+	}()
+	out := c.OutOrStdout()
+	progress := newBar("reading", false)
+	gen.Prefill = progress.rows
+	var failed error
+	var last string
 	for tok, err := range chat.Send(ctx, line, gen) {
-		if ctx.Err() != nil {
-			fmt.Print(" [stopped]")
-			return nil
-		}
+		progress.finish()
 		if err != nil {
-			return err
+			failed = err
+			break
 		}
-		fmt.Print(tok.Text)
-	}
-	return nil
-}
-
-// lines reads turns, with line editing and history on a terminal.
-type lines struct {
-	scan *bufio.Reader
-	term *term.Terminal
-}
-
-func newLines() *lines {
-	l := &lines{scan: bufio.NewReaderSize(os.Stdin, 1<<16)}
-	if term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd())) {
-		l.term = term.NewTerminal(struct {
-			io.Reader
-			io.Writer
-		}{os.Stdin, os.Stdout}, "> ")
-	}
-	return l
-}
-
-// read returns one turn; lines that end with a backslash are joined.
-func (l *lines) read() (string, error) {
-	var turn strings.Builder
-	for {
-		line, err := l.line()
-		if err != nil {
-			if errors.Is(err, io.EOF) && turn.Len()+len(line) > 0 {
-				return turn.String() + line, nil
-			}
-			return "", err
+		if tok.Text != "" {
+			last = tok.Text
 		}
-		rest, more := strings.CutSuffix(line, `\`)
-		turn.WriteString(rest)
-		if !more {
-			return turn.String(), nil
+		if _, err := io.WriteString(out, tok.Text); err != nil {
+			failed = fmt.Errorf("chat: writing the answer: %w", err)
+			break
 		}
-		turn.WriteByte('\n')
 	}
-}
-
-func (l *lines) line() (string, error) {
-	if l.term == nil {
-		line, err := l.scan.ReadString('\n')
-		if err == io.EOF && line != "" {
-			err = nil
+	progress.finish()
+	close(done)
+	stopped := <-watched
+	cancel()
+	if stopped {
+		if c.Context().Err() != nil {
+			return errInterrupted
 		}
-		return strings.TrimRight(line, "\r\n"), err
+		io.WriteString(out, " [stopped]\n")
+		return nil
 	}
-	// Raw mode only while editing: during an answer Ctrl-C must be a signal.
-	old, err := term.MakeRaw(int(os.Stdin.Fd()))
-	if err != nil {
-		return "", fmt.Errorf("reading the terminal: %w", err)
+	if last != "" && !strings.HasSuffix(last, "\n") || failed == nil && last == "" {
+		io.WriteString(out, "\n")
 	}
-	defer term.Restore(int(os.Stdin.Fd()), old)
-	if w, h, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
-		l.term.SetSize(w, h)
-	}
-	line, err := l.term.ReadLine()
-	if errors.Is(err, term.ErrPasteIndicator) {
-		err = nil
-	}
-	return line, err
+	return failed
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -19,19 +17,29 @@ func newInspect() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "inspect [flags] FILE | DIRECTORY",
 		Short: "Show what is in a model file",
-		Args:  cobra.ExactArgs(1),
+		Long: `Show what is in a model file: format, architecture, types and sizes of the
+weights, the shape of the model, and whether this program can run it. A file that
+is truncated or malformed is an error; an architecture that only others can run is not.`,
+		Example: `  samebit inspect model.gguf
+  samebit inspect --tensors --meta model.gguf
+  samebit inspect --json models/Qwen3-0.6B`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("want one file or directory, got %d", len(args))
+			}
+			return nil
+		},
 	}
 	c.Flags().BoolVar(&tensors, "tensors", false, "list every tensor with its type and shape")
 	c.Flags().BoolVar(&meta, "meta", false, "list the metadata (long arrays are cut)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		set, err := checkpoint.Open(args[0])
-		if err != nil {
-			return err
+	c.RunE = func(c *cobra.Command, args []string) error {
+		set, cfg, cfgErr := openSet(args[0])
+		if set == nil {
+			return cfgErr
 		}
 		defer set.Close()
 		sum := set.Summary()
-		cfg, cfgErr := qwen3.FromSet(set)
 		if asJSON {
 			out := struct {
 				Summary checkpoint.Summary `json:"summary"`
@@ -47,9 +55,9 @@ func newInspect() *cobra.Command {
 			if tensors {
 				out.Tensors = set.Infos()
 			}
-			return json.NewEncoder(os.Stdout).Encode(out)
+			return printJSON(c.OutOrStdout(), out)
 		}
-		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 		defer w.Flush()
 		printSummary(w, sum)
 		if cfgErr == nil {

@@ -6,13 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // usageError is wrong use of the command line: exit code 2.
@@ -23,24 +23,34 @@ func (e usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// interrupted is the cause when the user asked to stop: exit code 130.
+var errInterrupted = errors.New("interrupted")
+
 func main() { os.Exit(run(os.Args[1:])) }
 
 // run is the program; it returns the exit code.
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	out := &sticky{w: os.Stdout}
 	root := newRoot()
+	root.SetOut(out)
+	root.SetErr(os.Stderr)
 	root.SetArgs(longFlags(root, args))
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
+	if err == nil && out.err != nil {
+		err = fmt.Errorf("writing standard output: %w", out.err)
+	}
 	var usage usageError
 	switch {
 	case err == nil:
 		return 0
-	case ctx.Err() != nil:
+	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "samebit: interrupted")
 		return 130
-	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"):
-		fmt.Fprintf(os.Stderr, "samebit: %v\nRun 'samebit help' for usage.\n", err)
+	case errors.As(err, &usage):
+		fmt.Fprintln(os.Stderr, message(err))
+		fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", c.CommandPath())
 		return 2
 	}
 	fmt.Fprintln(os.Stderr, message(err))
@@ -50,23 +60,45 @@ func run(args []string) int {
 // message is the one line that a user sees: the program's name once, then what
 // the packages say.
 func message(err error) string {
-	s := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
-	if strings.HasPrefix(s, "samebit: ") {
-		return s
+	s := strings.Join(strings.FieldsFunc(strings.TrimSpace(err.Error()), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	return "samebit: " + strings.TrimPrefix(s, "samebit: ")
+}
+
+// sticky remembers the first failed write, so that a full disk is not success.
+type sticky struct {
+	w   io.Writer
+	err error
+}
+
+func (s *sticky) Write(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
 	}
-	return "samebit: " + s
+	n, err := s.w.Write(p)
+	s.err = err
+	return n, err
 }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "samebit",
-		Short:         "Run local language models with the same bits everywhere",
+		Use:   "samebit",
+		Short: "Run local language models with the same bits everywhere",
+		Long: `Run local language models with the same bits everywhere: the same tokens give the
+same numbers on every machine, at every number of threads, in every batch.
+
+Begin with 'samebit doctor', which says what this machine can do and what is missing.`,
+		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return unknownCommand(c, args[0])
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newRun(), newChat(), newInspect(), newTokenize(), newParity(), newDoctor(), newBench())
 	for _, c := range root.Commands() {
 		if args := c.Args; args != nil {
@@ -78,25 +110,35 @@ func newRoot() *cobra.Command {
 			}
 		}
 	}
+	root.SetHelpCommand(&cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show how a command is used",
+		RunE: func(c *cobra.Command, args []string) error {
+			found, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(root, strings.Join(args, " "))
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+			for _, c := range root.Commands() {
+				if c.IsAvailableCommand() {
+					names = append(names, c.Name())
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	})
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	return root
 }
 
-// longFlags lets long flags be written with one dash, as Go programs do.
-func longFlags(root *cobra.Command, args []string) []string {
-	known := map[string]bool{"help": true}
-	for _, c := range root.Commands() {
-		c.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
+func unknownCommand(root *cobra.Command, name string) error {
+	root.SuggestionsMinimumDistance = 2
+	if s := root.SuggestionsFor(name); len(s) > 0 {
+		return usagef("unknown command %q: did you mean %s?", name, strings.Join(s, " or "))
 	}
-	out := make([]string, 0, len(args))
-	for i, a := range args {
-		if a == "--" {
-			return append(out, args[i:]...)
-		}
-		name, _, _ := strings.Cut(strings.TrimPrefix(a, "-"), "=")
-		if strings.HasPrefix(a, "-") && !strings.HasPrefix(a, "--") && len(name) > 1 && known[name] {
-			a = "-" + a
-		}
-		out = append(out, a)
-	}
-	return out
+	return usagef("unknown command %q: 'samebit help' lists them", name)
 }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +17,12 @@ import (
 	"samebit/backend"
 	"samebit/backend/cpu"
 	"samebit/backend/ref"
+	"samebit/checkpoint"
+	"samebit/nn"
+	"samebit/qwen3"
 )
+
+const modelHelp = "model: a .gguf file or a Hugging Face directory (default: the one that scripts/fetch-weights.sh fetched)"
 
 // modelFlags choose a model and where it runs.
 type modelFlags struct {
@@ -25,51 +33,83 @@ type modelFlags struct {
 	chunk   int
 }
 
+// register adds the flags of commands that run the model on one device.
 func (f *modelFlags) register(c *cobra.Command) {
-	c.Flags().StringVarP(&f.path, "model", "m", "", "model: a .gguf file or a Hugging Face directory (default: the model that scripts/fetch-weights.sh fetched)")
+	c.Flags().StringVarP(&f.path, "model", "m", "", modelHelp)
 	c.Flags().StringVar(&f.device, "device", "cpu", "where to run: cpu, or ref (slow plain loops)")
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the cpu device (0: all processors); changes no bit")
+	// the only error is a flag that does not exist
+	_ = c.RegisterFlagCompletionFunc("device", cobra.FixedCompletions([]cobra.Completion{"cpu", "ref"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// registerSequence adds the flags of commands that make text.
+func (f *modelFlags) registerSequence(c *cobra.Command) {
+	f.register(c)
 	c.Flags().IntVar(&f.context, "context", 0, "limit of the sequence in tokens (0: what the model was made for)")
 	c.Flags().IntVar(&f.chunk, "chunk", 0, "prompt tokens per pass (0: 512); changes no bit")
 }
 
-// defaultModel is the file that scripts/fetch-weights.sh keeps.
-func defaultModel() (string, error) {
+// check refuses values before anything is loaded.
+func (f *modelFlags) check() error {
+	if f.threads < 0 || f.threads > maxThreads {
+		return usagef("--threads %d: want 1 to %d, or 0 for all processors", f.threads, maxThreads)
+	}
+	if f.context < 0 {
+		return usagef("--context %d: want a number of tokens, or 0 for what the model was made for", f.context)
+	}
+	if f.chunk < 0 {
+		return usagef("--chunk %d: want a number of tokens, or 0 for 512", f.chunk)
+	}
+	return oneOf("device", []string{"cpu", "ref"}, f.device)
+}
+
+// maxThreads is what the cpu device accepts.
+const maxThreads = 1024
+
+// defaultModelPath is where scripts/fetch-weights.sh keeps its file.
+func defaultModelPath() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("no model named and no cache folder (%w): give --model PATH", err)
 	}
-	path := filepath.Join(dir, "samebit", "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
+	return filepath.Join(dir, "samebit", "models", "SmolLM2-135M-Instruct.Q4_1.gguf"), nil
+}
+
+// resolveModel is the path, or the default model's if there is none.
+func resolveModel(path string) (string, error) {
+	if path != "" {
+		return path, nil
+	}
+	path, err := defaultModelPath()
+	if err != nil {
+		return "", err
+	}
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("no model named: give --model PATH (a .gguf file or a Hugging Face directory), or fetch a small one once with scripts/fetch-weights.sh (94 MiB, kept at %s)", path)
 	}
 	return path, nil
 }
 
-func (f *modelFlags) resolve() (string, error) {
-	if f.path != "" {
-		return f.path, nil
-	}
-	return defaultModel()
-}
-
 // newDevice opens a device by name. SAMEBIT_CPU chooses among the processor's
 // kernels, for comparing them.
 func newDevice(name string, threads int) (backend.Device, error) {
-	switch {
-	case threads < 0:
-		return nil, usagef("--threads %d: want a positive number, or 0 for all processors", threads)
-	case name == "cpu":
-		return cpu.New(cpu.Config{Threads: threads, Impl: os.Getenv("SAMEBIT_CPU")})
-	case name == "ref":
+	if name == "ref" {
 		return ref.New(), nil
 	}
-	return nil, usagef("--device %q: have cpu and ref", name)
+	impl := os.Getenv("SAMEBIT_CPU")
+	d, err := cpu.New(cpu.Config{Threads: threads, Impl: impl})
+	if err != nil {
+		if impl != "" {
+			return nil, fmt.Errorf("SAMEBIT_CPU=%s: %w", impl, err)
+		}
+		return nil, err
+	}
+	return d, nil
 }
 
 // open opens the model on its device, with progress on a terminal.
 func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
-	path, err := f.resolve()
+	path, err := resolveModel(f.path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,6 +125,32 @@ func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
 		return nil, nil, err
 	}
 	return m, func() { m.Close(); dev.Close() }, nil
+}
+
+// openSet opens the files of a model and reads its shape. The set is open also
+// when only the shape is wrong.
+func openSet(path string) (*checkpoint.Set, qwen3.Config, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, qwen3.Config{}, fmt.Errorf("open model: %w: name a .gguf file or a directory with config.json and safetensors files", err)
+	}
+	set, err := checkpoint.Open(path)
+	if err != nil {
+		return nil, qwen3.Config{}, err
+	}
+	shape, err := qwen3.FromSet(set)
+	return set, shape, err
+}
+
+// loadDecoder loads weights without a tokenizer.
+func loadDecoder(ctx context.Context, dev backend.Device, path string, progress func(done, total int64)) (*nn.Decoder, error) {
+	set, shape, err := openSet(path)
+	if set != nil {
+		defer set.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return qwen3.Load(ctx, dev, shape, set, qwen3.LoadOptions{Progress: progress})
 }
 
 // bar shows progress on a terminal and nothing elsewhere.
@@ -110,20 +176,51 @@ func (b *bar) update(done, total int64) {
 // rows is update for counts of rows.
 func (b *bar) rows(done, total int) { b.update(int64(done), int64(total)) }
 
+// finish wipes the bar.
 func (b *bar) finish() {
 	if b.bar != nil {
-		b.bar.Finish()
+		b.bar.Clear()
 		b.bar = nil
 	}
 }
 
+// maxInput bounds what is read from standard input.
+const maxInput = 64 << 20
+
 // text is the argument words joined, or standard input if there are none or "-".
-func text(args []string) (string, error) {
+func text(c *cobra.Command, args []string) (string, error) {
 	if len(args) > 0 && !(len(args) == 1 && args[0] == "-") {
 		return strings.Join(args, " "), nil
 	}
 	if len(args) == 0 && term.IsTerminal(int(os.Stdin.Fd())) {
-		return "", usagef("no text given: write it after the flags, or pipe it in")
+		return "", usagef("%s: no text given: write it after the flags, or pipe it in", c.Name())
 	}
-	return readAll(os.Stdin)
+	type result struct {
+		b   []byte
+		err error
+	}
+	read := make(chan result, 1)
+	go func() { // a read cannot be interrupted; the program ends without it
+		b, err := io.ReadAll(io.LimitReader(c.InOrStdin(), maxInput+1))
+		read <- result{b, err}
+	}()
+	select {
+	case <-c.Context().Done():
+		return "", errInterrupted
+	case r := <-read:
+		if r.err != nil {
+			return "", fmt.Errorf("%s: reading standard input: %w", c.Name(), r.err)
+		}
+		if len(r.b) > maxInput {
+			return "", fmt.Errorf("%s: standard input is longer than %d MiB: give a shorter text", c.Name(), maxInput>>20)
+		}
+		return string(r.b), nil
+	}
+}
+
+// printJSON prints v on one line; what is no number was kept out by the caller.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
 }

@@ -2,19 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"samebit/backend"
 	"samebit/backend/cpu"
-	"samebit/checkpoint"
 	"samebit/nn"
 	"samebit/parity"
-	"samebit/qwen3"
 )
 
 func newParity() *cobra.Command {
@@ -29,10 +26,13 @@ func newParity() *cobra.Command {
 sequences, saved, forked, truncated and replayed states, every kernel this
 machine has) and compare every logit of every row with ==. The hash at the end is
 the same on every machine. Exit code 1 if a single bit differs.`,
+		Example: `  samebit parity --quick
+  samebit parity -m model.gguf --kernels generic,avx2
+  samebit parity --json > report.json`,
 		Args: cobra.NoArgs,
 	}
 	f := c.Flags()
-	f.StringVarP(&path, "model", "m", "", "model file or directory (default: the model that scripts/fetch-weights.sh fetched)")
+	f.StringVarP(&path, "model", "m", "", modelHelp)
 	f.IntVar(&cfg.Prompt, "prompt-tokens", 600, "rows of the prompt")
 	f.IntVar(&cfg.Generate, "tokens", 64, "greedy tokens after it")
 	f.StringSliceVar(&impls, "kernels", nil, "kernels to compare, comma separated (default: all of "+strings.Join(cpu.Impls(), ", ")+")")
@@ -40,51 +40,42 @@ the same on every machine. Exit code 1 if a single bit differs.`,
 	f.StringVar(&expect, "expect", "", "fail unless the hash is this one")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if cfg.Prompt < 1 || cfg.Generate < 1 {
-			return usagef("parity: --prompt-tokens %d and --tokens %d: want at least 1", cfg.Prompt, cfg.Generate)
+		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), oneOf("kernels", cpu.Impls(), impls...)); err != nil {
+			return err
 		}
-		if path == "" {
-			var err error
-			if path, err = defaultModel(); err != nil {
-				return err
-			}
+		var err error
+		if path, err = resolveModel(path); err != nil {
+			return err
 		}
 		cfg.Impls = impls
 		if quick {
 			cfg.Prompt, cfg.Generate = min(cfg.Prompt, 70), min(cfg.Generate, 8)
 			cfg.Threads, cfg.Chunks, cfg.Batches = []int{1, 3}, []int{1, 7}, []int{3}
 		}
+		if err := fitParity(&cfg, path, f.Changed("prompt-tokens") || f.Changed("tokens")); err != nil {
+			return err
+		}
+		out := c.OutOrStdout()
 		if !asJSON {
-			fmt.Printf("%-40s %14s %14s %9s\n", "path", "values", "differing", "seconds")
+			fmt.Fprintf(out, "%-40s %14s %14s %9s\n", "path", "values", "differing", "seconds")
 			cfg.Log = func(k parity.Case) {
-				fmt.Printf("%-40s %14d %14d %9.1f\n", k.Name, k.Values, k.Differing, k.Seconds)
+				fmt.Fprintf(out, "%-40s %14d %14d %9.1f\n", k.Name, k.Values, k.Differing, k.Seconds)
 				if k.First != "" {
-					fmt.Printf("    first: %s\n", k.First)
+					fmt.Fprintf(out, "    first: %s\n", k.First)
 				}
 			}
 		}
-		load := func(ctx context.Context, dev backend.Device) (*nn.Decoder, error) {
-			set, err := checkpoint.Open(path)
-			if err != nil {
-				return nil, err
-			}
-			defer set.Close()
-			shape, err := qwen3.FromSet(set)
-			if err != nil {
-				return nil, err
-			}
-			return qwen3.Load(ctx, dev, shape, set, qwen3.LoadOptions{})
-		}
+		load := func(ctx context.Context, dev backend.Device) (*nn.Decoder, error) { return loadDecoder(ctx, dev, path, nil) }
 		rep, err := parity.Run(c.Context(), load, cfg)
 		if err != nil {
 			return err
 		}
 		if asJSON {
-			if err := json.NewEncoder(os.Stdout).Encode(rep); err != nil {
+			if err := printJSON(out, rep); err != nil {
 				return err
 			}
 		} else {
-			fmt.Printf("%d differing bit patterns among %d values\nhash of all logits of %d rows: %s\n", rep.Differing, rep.Values, rep.Rows, rep.Hash)
+			fmt.Fprintf(out, "%d differing bit patterns among %d values\nhash of all logits of %d rows: %s\n", rep.Differing, rep.Values, rep.Rows, rep.Hash)
 		}
 		switch {
 		case rep.Differing > 0:
@@ -95,4 +86,24 @@ the same on every machine. Exit code 1 if a single bit differs.`,
 		return nil
 	}
 	return c
+}
+
+// fitParity shortens the usual text for models with a small context.
+func fitParity(cfg *parity.Config, path string, chosen bool) error {
+	set, shape, err := openSet(path)
+	if set != nil {
+		defer set.Close()
+	}
+	if err != nil {
+		return err
+	}
+	if cfg.Prompt+cfg.Generate <= shape.Context {
+		return nil
+	}
+	if chosen || shape.Context < 2 {
+		return fmt.Errorf("parity: %d prompt rows and %d more exceed the model's context of %d: give smaller --prompt-tokens or --tokens", cfg.Prompt, cfg.Generate, shape.Context)
+	}
+	cfg.Generate = min(cfg.Generate, max(shape.Context/8, 1))
+	cfg.Prompt = shape.Context - cfg.Generate
+	return nil
 }

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -13,20 +13,6 @@ import (
 	"samebit"
 	"samebit/sample"
 )
-
-// maxInput bounds what is read from standard input.
-const maxInput = 64 << 20
-
-func readAll(r io.Reader) (string, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxInput+1))
-	if err != nil {
-		return "", fmt.Errorf("reading standard input: %w", err)
-	}
-	if len(b) > maxInput {
-		return "", fmt.Errorf("standard input is longer than %d MiB", maxInput>>20)
-	}
-	return string(b), nil
-}
 
 // genFlags say how text is generated.
 type genFlags struct {
@@ -57,15 +43,21 @@ func (f *genFlags) register(c *cobra.Command, temperature float32) {
 	c.Flags().BoolVar(&f.ignoreEnd, "ignore-end", false, "go on after an end-of-text token")
 }
 
+// gen checks the values, before anything is loaded.
 func (f *genFlags) gen() (samebit.Gen, error) {
-	if f.tokens < 1 {
-		return samebit.Gen{}, usagef("--tokens %d: want at least 1", f.tokens)
+	if err := atLeast("tokens", 1, f.tokens); err != nil {
+		return samebit.Gen{}, err
+	}
+	if _, err := sample.NewStopMatcher(f.stop); err != nil {
+		return samebit.Gen{}, err
 	}
 	topP := f.topP
-	return samebit.Gen{MaxTokens: f.tokens, Stop: f.stop, Ignore: f.ignoreEnd, Sample: sample.Config{
+	g := samebit.Gen{MaxTokens: f.tokens, Stop: f.stop, Ignore: f.ignoreEnd, Sample: sample.Config{
 		Temperature: f.temperature, TopK: f.topK, TopP: &topP, MinP: f.minP, RepetitionPenalty: f.repeat,
 		PresencePenalty: f.presence, FrequencyPenalty: f.frequency, Seed: f.seed,
-	}}, nil
+	}}
+	_, err := sample.New(g.Sample, 1)
+	return g, err
 }
 
 // runResult is what run -json prints.
@@ -74,6 +66,7 @@ type runResult struct {
 	Device         string  `json:"device"`
 	Kernels        string  `json:"kernels"`
 	Threads        int     `json:"threads"`
+	Seed           uint64  `json:"seed"`
 	Text           string  `json:"text"`
 	IDs            []int32 `json:"ids"`
 	PromptTokens   int     `json:"prompt_tokens"`
@@ -94,24 +87,29 @@ func newRun() *cobra.Command {
 		Use:   "run [flags] [PROMPT | -]",
 		Short: "Continue a prompt and stream the text",
 		Long: `Continue a prompt and stream the text to standard output. The prompt is the
-arguments, or standard input. Timings go to standard error, or with --json into
-one JSON object together with the text.`,
+arguments, or standard input taken as it is, its last newline too. A prompt that
+begins with a dash goes after --. Timings go to standard error, or with --json
+into one JSON object together with the text and its token ids.`,
 		Example: `  samebit run "The capital of France is"
   samebit run -m model.gguf -n 64 -seed 7 -temp 0.8 "Once upon a time"
-  samebit run --chat "What is the capital of Norway?"`,
+  samebit run --chat "What is the capital of Norway?"
+  printf 'def fib(n):' | samebit run -q`,
 		Args: cobra.ArbitraryArgs,
 	}
-	mf.register(c)
+	mf.registerSequence(c)
 	gf.register(c, 0)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object with the text and timings")
 	c.Flags().BoolVar(&asChat, "chat", false, "render the prompt as a user's turn with the model's chat template")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no timings on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := mf.check(); err != nil {
+			return err
+		}
 		gen, err := gf.gen()
 		if err != nil {
 			return err
 		}
-		prompt, err := text(args)
+		prompt, err := text(c, args)
 		if err != nil {
 			return err
 		}
@@ -121,56 +119,93 @@ one JSON object together with the text.`,
 			return err
 		}
 		defer done()
-		load := time.Since(start)
+		info := m.Device().Info()
+		res := runResult{Model: m.Shape.ModelType, Device: info.Name, Kernels: info.Kernels, Threads: info.Threads, Seed: gf.seed, LoadSeconds: time.Since(start).Seconds()}
 
-		ids := m.Tokenizer.EncodeSpecial(nil, prompt)
-		if asChat {
-			p, err := m.RenderChat([]samebit.Message{{Role: "user", Content: prompt}}, samebit.ChatConfig{Now: time.Now()})
-			if err != nil {
-				return err
-			}
-			ids = m.Tokenizer.Encode(nil, p)
+		ids, err := encode(m, prompt, asChat)
+		if err != nil {
+			return err
 		}
-		var rep samebit.Report
-		gen.Report = &rep
+		var stream io.Writer = c.OutOrStdout()
+		if asJSON {
+			stream = io.Discard
+		}
 		progress := newBar("reading the prompt", false)
 		gen.Prefill = progress.rows
-		var out strings.Builder
-		res := runResult{IDs: []int32{}}
-		for tok, err := range m.GenerateIDs(c.Context(), ids, gen) {
-			progress.finish()
-			if err != nil {
-				if !asJSON && out.Len() > 0 {
-					fmt.Println()
-				}
+		err = generate(c.Context(), m, ids, gen, stream, progress.finish, &res)
+		stopped := errors.Is(err, context.Canceled)
+		if err != nil && !stopped {
+			return err
+		}
+		switch {
+		case asJSON:
+			if err := printJSON(c.OutOrStdout(), res); err != nil {
 				return err
 			}
-			res.IDs = append(res.IDs, tok.ID)
-			out.WriteString(tok.Text)
-			if !asJSON {
-				if _, err := io.WriteString(os.Stdout, tok.Text); err != nil {
-					return fmt.Errorf("writing the text: %w", err)
-				}
-			}
+		case !quiet:
+			fmt.Fprintf(c.ErrOrStderr(), "%s: load %.2f s; prompt %d tokens, %.1f/s; text %d tokens, %.1f/s (%s)\n", where(&res),
+				res.LoadSeconds, res.PromptTokens, res.PrefillRate, res.Tokens, res.DecodeRate, res.Reason)
 		}
-		info := m.Device().Info()
-		if asJSON {
-			res.Model, res.Device, res.Kernels, res.Threads = m.Shape.ModelType, info.Name, info.Kernels, info.Threads
-			res.Text, res.PromptTokens, res.Tokens, res.Reason = out.String(), rep.PromptTokens, rep.Tokens, rep.Reason
-			res.LoadSeconds, res.PrefillSeconds, res.DecodeSeconds = load.Seconds(), rep.Prefill.Seconds(), rep.Decode.Seconds()
-			res.PrefillRate, res.DecodeRate = rate(rep.PromptTokens, rep.Prefill), rate(rep.Tokens-1, rep.Decode)
-			return json.NewEncoder(os.Stdout).Encode(res)
-		}
-		if !strings.HasSuffix(out.String(), "\n") {
-			fmt.Println()
-		}
-		if !quiet {
-			fmt.Fprintf(os.Stderr, "%s, %s, %d threads: load %.2f s; prompt %d tokens, %.1f/s; text %d tokens, %.1f/s (%s)\n", info.Name, info.Kernels, info.Threads,
-				load.Seconds(), rep.PromptTokens, rate(rep.PromptTokens, rep.Prefill), rep.Tokens, rate(rep.Tokens-1, rep.Decode), rep.Reason)
-		}
-		return nil
+		return err
 	}
 	return c
+}
+
+// encode makes the ids of a prompt.
+func encode(m *samebit.Model, prompt string, asChat bool) ([]int32, error) {
+	if asChat {
+		p, err := m.RenderChat([]samebit.Message{{Role: "user", Content: prompt}}, samebit.ChatConfig{Now: time.Now()})
+		if err != nil {
+			return nil, err
+		}
+		return m.Tokenizer.Encode(nil, p), nil
+	}
+	ids := m.Tokenizer.EncodeSpecial(nil, prompt)
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("run: the prompt is empty, and this model has no token that begins a text: give it some text")
+	}
+	return ids, nil
+}
+
+// generate streams the text to w and fills in the result, also when it fails.
+// started is called when the prompt has been read.
+func generate(ctx context.Context, m *samebit.Model, ids []int32, gen samebit.Gen, w io.Writer, started func(), res *runResult) (err error) {
+	var rep samebit.Report
+	gen.Report = &rep
+	var out strings.Builder
+	res.IDs = []int32{}
+	for tok, terr := range m.GenerateIDs(ctx, ids, gen) {
+		started()
+		if terr != nil {
+			err = terr
+			break
+		}
+		res.IDs = append(res.IDs, tok.ID)
+		out.WriteString(tok.Text)
+		if _, werr := io.WriteString(w, tok.Text); werr != nil {
+			return fmt.Errorf("run: writing the text: %w", werr)
+		}
+	}
+	started()
+	if s := out.String(); s != "" && !strings.HasSuffix(s, "\n") {
+		io.WriteString(w, "\n") // the writer remembers its failure
+	}
+	res.Text, res.PromptTokens, res.Tokens, res.Reason = out.String(), rep.PromptTokens, rep.Tokens, rep.Reason
+	res.PrefillSeconds, res.DecodeSeconds = rep.Prefill.Seconds(), rep.Decode.Seconds()
+	res.PrefillRate, res.DecodeRate = rate(rep.PromptTokens, rep.Prefill), rate(rep.Tokens-1, rep.Decode)
+	return err
+}
+
+// where names what ran the model.
+func where(r *runResult) string {
+	s := r.Device
+	if r.Kernels != "" && r.Kernels != r.Device {
+		s += " " + r.Kernels
+	}
+	if r.Threads > 0 {
+		s += fmt.Sprintf(", %d threads", r.Threads)
+	}
+	return s
 }
 
 // rate is n per second; the first generated token belongs to the prompt's pass.
