@@ -34,6 +34,7 @@ type Tensor struct {
 // New views len = Π dim elements of buf from byte off on. It fails when the
 // range or the alignment does not fit.
 func New(buf Buffer, off int, dt DType, dim ...int) (Tensor, error) {
+	// Errors print a copy of dim, so that the callers' arguments stay on the stack.
 	if buf == nil || dt == Invalid || int(dt) >= len(dtypes) {
 		return Tensor{}, fmt.Errorf("tensor: view of type %v: no buffer or unknown type", dt)
 	}
@@ -44,7 +45,7 @@ func New(buf Buffer, off int, dt DType, dim ...int) (Tensor, error) {
 	n := 1
 	for i, d := range dim {
 		if d < 0 || d > math.MaxInt32 || (d > 0 && n > math.MaxInt/d) {
-			return Tensor{}, fmt.Errorf("tensor: view %v: axis %d out of range", dim, i)
+			return Tensor{}, fmt.Errorf("tensor: view %v: axis %d out of range", list(dim), i)
 		}
 		t.dim[i] = int32(d)
 		n *= d
@@ -52,19 +53,19 @@ func New(buf Buffer, off int, dt DType, dim ...int) (Tensor, error) {
 	s := 1
 	for i := len(dim) - 1; i >= 0; i-- {
 		if s > math.MaxInt32 {
-			return Tensor{}, fmt.Errorf("tensor: view %v: stride of axis %d exceeds 2^31", dim, i)
+			return Tensor{}, fmt.Errorf("tensor: view %v: stride of axis %d exceeds 2^31", list(dim), i)
 		}
 		t.stride[i] = int32(s)
 		s *= max(dim[i], 1)
 	}
 	if bv := dt.BlockValues(); dim[len(dim)-1]%bv != 0 {
-		return Tensor{}, fmt.Errorf("tensor: view %v of %v: last axis is no multiple of %d", dim, dt, bv)
+		return Tensor{}, fmt.Errorf("tensor: view %v of %v: last axis is no multiple of %d", list(dim), dt, bv)
 	}
 	if n/dt.BlockValues() > math.MaxInt/max(dt.BlockBytes(), 1) {
-		return Tensor{}, fmt.Errorf("tensor: view %v: size overflows", dim)
+		return Tensor{}, fmt.Errorf("tensor: view %v: size overflows", list(dim))
 	}
 	if size := dt.Bytes(n); off < 0 || off > buf.Len() || size > buf.Len()-off {
-		return Tensor{}, fmt.Errorf("tensor: view %v of %v at byte %d: needs %d bytes, the buffer has %d", dim, dt, off, size, buf.Len())
+		return Tensor{}, fmt.Errorf("tensor: view %v of %v at byte %d: needs %d bytes, the buffer has %d", list(dim), dt, off, size, buf.Len())
 	}
 	if a := dt.align(); a > 1 {
 		at := uintptr(off)
@@ -72,11 +73,14 @@ func New(buf Buffer, off int, dt DType, dim ...int) (Tensor, error) {
 			at += uintptr(unsafe.Pointer(unsafe.SliceData(h)))
 		}
 		if at%uintptr(a) != 0 {
-			return Tensor{}, fmt.Errorf("tensor: view %v of %v at byte %d: the address is no multiple of %d", dim, dt, off, a)
+			return Tensor{}, fmt.Errorf("tensor: view %v of %v at byte %d: the address is no multiple of %d", list(dim), dt, off, a)
 		}
 	}
 	return t, nil
 }
+
+// list copies dimensions for a message. slices.Clone would let its argument escape.
+func list(dim []int) []int { return append([]int(nil), dim...) }
 
 // slice is the buffer of a Go slice.
 type slice []byte

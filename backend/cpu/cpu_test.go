@@ -1,11 +1,16 @@
 package cpu_test
 
 import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"testing"
 
 	"samebit/backend"
 	"samebit/backend/backendtest"
 	"samebit/backend/cpu"
+	"samebit/tensor"
 )
 
 func open(t testing.TB, cfg cpu.Config) *cpu.Device {
@@ -20,4 +25,79 @@ func open(t testing.TB, cfg cpu.Config) *cpu.Device {
 
 func TestCPU(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backend.Device { return open(t, cpu.Config{Threads: 2}) })
+}
+
+// Kernels and threads must not change a bit: the whole table of ops runs on all
+// of them.
+func TestImplsAndThreads(t *testing.T) {
+	impls := cpu.Impls()
+	for _, impl := range []string{"generic", "neon", "avx2", "avx512"} {
+		t.Run(impl, func(t *testing.T) {
+			backendtest.Require(t, impl, slices.Contains(impls, impl))
+			for _, threads := range []int{1, 2, 3, 8} {
+				if testing.Short() && threads != 3 {
+					continue
+				}
+				t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) {
+					backendtest.RunCases(t, open(t, cpu.Config{Threads: threads, Impl: impl}), backendtest.Cases())
+				})
+			}
+		})
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, cfg := range []cpu.Config{{Threads: -1}, {Threads: 1 << 20}, {Impl: "mmx"}} {
+		if d, err := cpu.New(cfg); err == nil {
+			d.Close()
+			t.Errorf("%+v is accepted", cfg)
+		}
+	}
+	if _, err := cpu.New(cpu.Config{Impl: "mmx"}); !errors.Is(err, backend.ErrUnsupported) {
+		t.Errorf("unknown kernels give %v, want ErrUnsupported", err)
+	}
+}
+
+func TestNoMemory(t *testing.T) {
+	if _, err := open(t, cpu.Config{}).Alloc(math.MaxInt >> 1); !errors.Is(err, backend.ErrNoMemory) {
+		t.Errorf("Alloc of half the address space gives %v, want ErrNoMemory", err)
+	}
+}
+
+// A weight that was given back fails instead of reading unmapped memory.
+func TestUnpacked(t *testing.T) {
+	d := open(t, cpu.Config{Threads: 1})
+	x, _ := tensor.FromF32(make([]float32, 4), 2, 2)
+	w, err := d.Pack(x, backend.UseLinear)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Unpack(w)
+	d.Unpack(w)
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Linear(x, x, w)
+	if s.Sync() == nil {
+		t.Error("a weight is usable after Unpack")
+	}
+}
+
+// A plan makes room once; a decoded token allocates nothing after that.
+func TestNoAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	for _, threads := range []int{1, 3} {
+		for _, op := range backendtest.Decode(t, open(t, cpu.Config{Threads: threads})) {
+			op.Run()
+			if n := testing.AllocsPerRun(20, op.Run); n != 0 {
+				t.Errorf("%s with %d threads allocates %v times", op.Name, threads, n)
+			}
+			if err := op.Err(); err != nil {
+				t.Fatalf("%s: %v", op.Name, err)
+			}
+		}
+	}
 }

@@ -14,6 +14,7 @@ type deltaOp struct {
 	layer, per            int
 	heads, dk, dv         int
 	conv                  delta.Conv
+	jobs                  []delta.Head // by worker
 }
 
 func (s *stream) Conv(dst, x, w tensor.Tensor, p backend.Plan, layer int) {
@@ -61,6 +62,9 @@ func (s *stream) GatedDelta(dst, q, k, v, g, beta tensor.Tensor, p backend.Plan,
 	if s.err != nil {
 		return
 	}
+	if o.jobs == nil {
+		o.jobs = make([]delta.Head, s.dev.pool.Threads())
+	}
 	s.run(len(s.plan.segs)*o.heads, deltaBody)
 }
 
@@ -69,7 +73,8 @@ func deltaBody(s *stream, worker, chunk int) {
 	g, h := &s.plan.segs[chunk/o.heads], chunk%o.heads
 	// A head view of one head has no stride between heads; index 0 needs none.
 	at := func(m *matrix, h int) []float32 { return m.v[g.Row*m.stride+h*m.stride2:] }
-	job := delta.Head{
+	job := &o.jobs[worker]
+	*job = delta.Head{
 		T: g.Rows, Dk: o.dk, Dv: o.dv,
 		Out: at(&o.dst, h), Q: at(&o.q, h/o.per), K: at(&o.k, h/o.per), V: at(&o.v, h),
 		G: o.g.v[g.Row*o.g.stride+h:], Beta: o.beta.v[g.Row*o.beta.stride+h:],
@@ -77,5 +82,5 @@ func deltaBody(s *stream, worker, chunk int) {
 	}
 	job.Src, _ = g.DeltaIn.Index(o.layer).Index(h).F32()
 	job.Dst, _ = g.DeltaOut.Index(o.layer).Index(h).F32()
-	s.dev.delta.Run(&job, s.tmp(worker, delta.Scratch(o.dk, o.dv)))
+	s.dev.delta.Run(job, s.tmp(worker, delta.Scratch(o.dk, o.dv)))
 }

@@ -15,6 +15,7 @@ type experts struct {
 	weight      []float32
 	x, gate, up []float32
 	down        []float32
+	shared      []float32 // by row, the gate of the shared expert
 }
 
 func (s *stream) Route(experts, weights, logits tensor.Tensor, k int, renorm bool) {

@@ -5,7 +5,6 @@ import (
 	"unsafe"
 
 	"samebit/backend"
-	"samebit/backend/cpu/internal/gemm"
 	"samebit/backend/cpu/internal/gemm/blas1"
 	"samebit/backend/cpu/internal/panel"
 	"samebit/tensor"
@@ -118,18 +117,22 @@ func (s *stream) Project(dst, x, w tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckProject(dst, x, w)) || s.away(dst, x, w) || w.Dim(0) == 0 {
 		return
 	}
-	c, _ := codec(s.dev.set, tensor.F32)
-	t := &weight{dev: s.dev, codec: c, n: w.Dim(0), k: w.Dim(1), dt: tensor.F32}
-	t.size = c.Bytes(t.k)
+	t := &s.small
+	if t.dev == nil {
+		t.dev, t.dt = s.dev, tensor.F32
+		t.codec, _ = codec(s.dev.set, tensor.F32)
+	}
+	t.n, t.k = w.Dim(0), w.Dim(1)
+	t.size = t.codec.Bytes(t.k)
 	if need := panel.Count(t.n) * t.size; len(s.project) < need {
 		v := aligned(need / 4)
 		s.project = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), need)
 	}
 	t.panels = s.project
 	src := s.host(w)
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(src.v))), 4*len(src.v))
 	for p := range panel.Count(t.n) {
-		dst := unsafe.Slice((*float32)(unsafe.Pointer(&t.panels[p*t.size])), t.size/4)
-		gemm.PackPanel(s.dev.set, dst, src.v[p*panel.Width*src.stride:], src.stride, false, min(panel.Width, t.n-p*panel.Width), t.k)
+		t.codec.Pack(t.panels[p*t.size:(p+1)*t.size], raw[4*p*panel.Width*src.stride:], 4*src.stride, min(panel.Width, t.n-p*panel.Width), t.k)
 	}
 	s.linear(s.host(dst), s.host(x), t)
 }

@@ -211,10 +211,17 @@ func (s *stream) AddGated(dst, y, x, gate tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckAddGated(dst, y, x, gate)) {
 		return
 	}
-	s.each(s.host(dst), s.host(y), s.host(x), s.host(gate), func(s *stream, dst, y, x, gate []float32, _ int) {
-		a := [1]float32{gate[0]}
-		s.dev.vec.Sigmoid(a[:], a[:])
+	g := s.host(gate)
+	if s.err != nil {
+		return
+	}
+	s.moe.shared = grow(s.moe.shared, g.rows)
+	for r := range s.moe.shared {
+		s.moe.shared[r] = g.row(r)[0]
+	}
+	s.dev.vec.Sigmoid(s.moe.shared, s.moe.shared)
+	s.each(s.host(dst), s.host(y), s.host(x), matrix{}, func(s *stream, dst, y, x, _ []float32, r int) {
 		copy(dst, y)
-		s.dev.vec.FMAScalar(dst, a[0], x)
+		s.dev.vec.FMAScalar(dst, s.moe.shared[r], x)
 	})
 }

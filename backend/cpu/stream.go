@@ -27,6 +27,7 @@ type stream struct {
 	scratch [][]float32 // by worker
 	moe     experts
 	project []byte
+	small   weight // of Project, in project
 }
 
 func newStream(d *Device) *stream {
