@@ -26,7 +26,7 @@ print best and median rates. bench/peers measures other engines the same way.`,
 		Example: `  samebit bench
   samebit bench -m model.gguf -p 64,512 -d 0,4096 -n 64 -r 10
   samebit bench --seqs 4,16 --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	mf.register(c)
 	f := c.Flags()

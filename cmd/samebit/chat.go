@@ -29,7 +29,7 @@ not the program; Ctrl-D or /exit ends it. /reset forgets the conversation, /help
 lists the commands. Without a terminal every line of standard input is a turn.`,
 		Example: `  samebit chat
   samebit chat -m model.gguf -system "Answer briefly." -seed 7`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	mf.registerSequence(c)
 	gf.register(c, 0.7)

@@ -48,7 +48,7 @@ differs, or if the model that was named cannot be used.`,
 		Example: `  samebit doctor
   samebit doctor -m model.gguf -threads 4
   samebit doctor --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	c.Flags().StringVarP(&mf.path, "model", "m", "", modelHelp)
 	c.Flags().IntVar(&mf.threads, "threads", 0, "threads to look at (0: all processors)")

@@ -100,3 +100,11 @@ func atLeast(flag string, least int, values ...int) error {
 	}
 	return nil
 }
+
+// noArgs refuses arguments that are no flags.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("takes no arguments, got %q", args[0])
+	}
+	return nil
+}

@@ -50,6 +50,9 @@ func run(args []string) int {
 		return 130
 	case errors.As(err, &usage):
 		fmt.Fprintln(os.Stderr, message(err))
+		if c.Name() == "help" {
+			c = root
+		}
 		fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", c.CommandPath())
 		return 2
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -113,6 +115,9 @@ func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := checkPath(path); err != nil {
+		return nil, nil, err
+	}
 	dev, err := newDevice(f.device, f.threads)
 	if err != nil {
 		return nil, nil, err
@@ -127,11 +132,45 @@ func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
 	return m, func() { m.Close(); dev.Close() }, nil
 }
 
+// checkPath refuses what is clearly no model, with the remedy.
+func checkPath(path string) error {
+	const remedy = "name a .gguf file or a Hugging Face directory with config.json and safetensors files"
+	i, err := os.Stat(path)
+	if err != nil {
+		var p *os.PathError
+		if errors.As(err, &p) {
+			err = p.Err
+		}
+		return fmt.Errorf("open model %s: %w: %s", path, err, remedy)
+	}
+	if i.IsDir() {
+		if _, err := os.Stat(filepath.Join(path, "config.json")); errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("open model %s: the folder has no config.json: %s", path, remedy)
+		}
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open model: %w", err)
+	}
+	defer f.Close()
+	var head [8]byte
+	n, err := io.ReadFull(f, head[:])
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("open model: %w", err)
+	}
+	ext := strings.ToLower(filepath.Ext(path))
+	if ext != ".gguf" && ext != ".safetensors" && !strings.HasPrefix(string(head[:n]), "GGUF") && binary.LittleEndian.Uint64(head[:]) > uint64(i.Size()) {
+		return fmt.Errorf("open model %s: the file is neither GGUF nor safetensors: %s", path, remedy)
+	}
+	return nil
+}
+
 // openSet opens the files of a model and reads its shape. The set is open also
 // when only the shape is wrong.
 func openSet(path string) (*checkpoint.Set, qwen3.Config, error) {
-	if _, err := os.Stat(path); err != nil {
-		return nil, qwen3.Config{}, fmt.Errorf("open model: %w: name a .gguf file or a directory with config.json and safetensors files", err)
+	if err := checkPath(path); err != nil {
+		return nil, qwen3.Config{}, err
 	}
 	set, err := checkpoint.Open(path)
 	if err != nil {

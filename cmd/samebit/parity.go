@@ -29,7 +29,7 @@ the same on every machine. Exit code 1 if a single bit differs.`,
 		Example: `  samebit parity --quick
   samebit parity -m model.gguf --kernels generic,avx2
   samebit parity --json > report.json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	f := c.Flags()
 	f.StringVarP(&path, "model", "m", "", modelHelp)
@@ -65,7 +65,9 @@ the same on every machine. Exit code 1 if a single bit differs.`,
 				}
 			}
 		}
-		load := func(ctx context.Context, dev backend.Device) (*nn.Decoder, error) { return loadDecoder(ctx, dev, path, nil) }
+		load := func(ctx context.Context, dev backend.Device) (*nn.Decoder, error) {
+			return loadDecoder(ctx, dev, path, nil)
+		}
 		rep, err := parity.Run(c.Context(), load, cfg)
 		if err != nil {
 			return err
