@@ -43,7 +43,7 @@ func peers(b *testing.B, f func(b *testing.B, impl blas.Float32)) {
 }
 
 func BenchmarkSgemm(b *testing.B) {
-	for _, s := range []shape{{8, 8, 8}, {64, 64, 64}, {512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {32, 3072, 1024}, {3072, 32, 1024}, {3, 3072, 1024}} {
+	for _, s := range []shape{{8, 8, 8}, {64, 64, 64}, {512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {32, 3072, 1024}, {3072, 32, 1024}, {4, 3072, 1024}, {10, 3072, 1024}} {
 		for _, trans := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%dx%dx%d/transB=%v", s.m, s.n, s.k, trans), func(b *testing.B) {
 				r := rand.New(rand.NewPCG(1, 1))
@@ -63,7 +63,7 @@ func BenchmarkSgemm(b *testing.B) {
 }
 
 func BenchmarkSgemv(b *testing.B) {
-	for _, s := range []shape{{m: 3072, n: 1024}, {m: 11008, n: 2048}, {m: 256, n: 256}, {m: 512, n: 100}} {
+	for _, s := range []shape{{m: 3072, n: 1024}, {m: 11008, n: 2048}, {m: 1024, n: 16384}, {m: 256, n: 256}, {m: 512, n: 100}} {
 		for _, trans := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%dx%d/trans=%v", s.m, s.n, trans), func(b *testing.B) {
 				r := rand.New(rand.NewPCG(1, 1))

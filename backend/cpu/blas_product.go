@@ -61,16 +61,16 @@ type blasProduct struct {
 	part             part
 
 	// The plan: blocks of rows as packed, and the cut into chunks.
-	row0, mb  int // rows of this pass: [row0, row0+mb)
-	block     int // rows of a block, at most blockRows
-	panels    int // of a chunk
-	columns   int // chunks along the columns
-	perSplit  int // blocks of a chunk along the rows
-	cols      int // columns of a chunk with one row
-	direct    bool
-	serial    bool
-	useDot    bool
-	rowVector []float32
+	row0, mb int // rows of this pass: [row0, row0+mb)
+	block    int // rows of a block, at most blockRows
+	panels   int // of a chunk
+	columns  int // chunks along the columns
+	perSplit int // blocks of a chunk along the rows
+	cols     int // columns of a chunk with one row
+	direct   bool
+	serial   bool
+
+	rowVectors []float32 // [m][k], if there are few rows
 }
 
 const (
@@ -137,7 +137,7 @@ func (b *BLAS) Gemv(trans bool, m, n int, alpha float32, a []float32, lda int, x
 	p.w = matrixOperand(a, lda, trans, m, n)
 	j := b.jobs.Get().(*blasJob)
 	j.prod = p
-	j.prod.rowVector = vx.contiguous(&j.x)
+	j.prod.rowVectors = vx.contiguous(&j.x)
 	j.product(alpha, beta)
 }
 
@@ -166,8 +166,8 @@ func (j *blasJob) product(alpha, beta float32) {
 		p.a, p.w = p.w, p.a
 		p.rowStep, p.colStep = p.colStep, p.rowStep
 	}
-	if p.m == 1 && p.part == whole {
-		j.oneRow()
+	if p.part == whole && (p.m == 1 || p.m <= fewRows && p.w.trans) {
+		j.fewRows()
 		return
 	}
 	j.manyRows()
@@ -233,24 +233,25 @@ func (j *blasJob) merge(worker int, c strided, t []float32) {
 	c.scatter(t, 0)
 }
 
-// oneRow computes a single row of outputs, where packing w for later use would
-// only cost time.
-func (j *blasJob) oneRow() {
+// fewRows computes a row or two, for which packing w would only cost time.
+func (j *blasJob) fewRows() {
 	p := &j.prod
-	if p.rowVector == nil {
-		p.rowVector = p.a.row(0, p.k).contiguous(&j.x)
+	if p.rowVectors == nil {
+		p.rowVectors = reserve(&j.x, p.m*p.k)
+		for r := range p.m {
+			p.a.row(r, p.k).gather(p.rowVectors[r*p.k:(r+1)*p.k], 0)
+		}
 	}
 	p.direct = j.alpha == 1 && j.beta == 0 && p.colStep == 1
 	if p.w.trans {
 		p.cols = wideColumns
-		for p.cols > 256 && p.n < 2*p.cols*len(j.work) {
+		for p.cols > 256 && (p.n < 2*p.cols*len(j.work) || p.cols*p.m > wideColumns) {
 			p.cols /= 2
 		}
 		j.run((p.n+p.cols-1)/p.cols, p.serial, wideChunk)
 		return
 	}
-	p.useDot = p.k >= dotInputs || p.n < 4
-	p.cols = max(1, chunkBytes/(4*p.k*panel.Width)) * panel.Width
+	p.cols = max(1, chunkBytes/(4*min(p.k, maxSlice)*panel.Width)) * panel.Width
 	j.run((p.n+p.cols-1)/p.cols, p.serial, tallChunk)
 }
 
@@ -259,8 +260,15 @@ const (
 	// cache when w lies transposed.
 	wideColumns = 1024
 
-	// dotInputs is the length from which a DOT alone keeps the multipliers busy.
-	dotInputs = 1024
+	// maxSlice is the length of rows up to which a panel is packed whole: 512 KiB.
+	// Panels of longer rows are packed, and used, one block at a time.
+	maxSlice = 4096
+
+	// fewRows is the number of rows up to which w is read as it lies.
+	fewRows = 6
+
+	// fewColumns are too few to fill a panel: each is a DOT of its own.
+	fewColumns = 6
 )
 
 // wideChunk takes columns whose inputs lie side by side: every input is one step
@@ -269,28 +277,38 @@ func wideChunk(j *blasJob, worker, chunk int) {
 	p := &j.prod
 	j0 := chunk * p.cols
 	n := min(p.cols, p.n-j0)
-	buf := reserve(&j.work[worker].out, 2*wideColumns)
-	acc, total := buf[:n], buf[wideColumns:wideColumns+n]
-	c := p.rowC(0, j0, n)
-	if p.direct {
-		total, _ = c.unit(0, n)
+	buf := reserve(&j.work[worker].out, 2*fewRows*wideColumns)
+	var acc, total [fewRows][]float32
+	for r := range p.m {
+		acc[r], total[r] = buf[2*r*p.cols:][:n], buf[(2*r+1)*p.cols:][:n]
+		if p.direct {
+			total[r], _ = p.rowC(r, j0, n).unit(0, n)
+		}
+		clear(total[r])
 	}
-	clear(total)
 	set := j.blas.dev.set
 	for k0 := 0; k0 < p.k; k0 += panel.KB {
-		clear(acc)
+		for r := range p.m {
+			clear(acc[r])
+		}
 		for k := k0; k < min(k0+panel.KB, p.k); k++ {
 			o := k*p.w.ld + j0
-			blas1.Axpy(set, p.rowVector[k], p.w.v[o:o+n], acc)
+			for r := range p.m {
+				blas1.Axpy(set, p.rowVectors[r*p.k+k], p.w.v[o:o+n], acc[r])
+			}
 		}
-		blas1.Axpy(set, 1, acc, total) // FMA(1, acc, total) is the plain add
+		for r := range p.m {
+			blas1.Axpy(set, 1, acc[r], total[r]) // FMA(1, acc, total) is the plain add
+		}
 	}
 	if !p.direct {
-		j.merge(worker, c, total)
+		for r := range p.m {
+			j.merge(worker, p.rowC(r, j0, n), total[r])
+		}
 	}
 }
 
-// tallChunk takes columns each of whose inputs lie side by side.
+// tallChunk takes columns of the only row, the inputs of each side by side.
 func tallChunk(j *blasJob, worker, chunk int) {
 	p := &j.prod
 	j0 := chunk * p.cols
@@ -298,38 +316,60 @@ func tallChunk(j *blasJob, worker, chunk int) {
 	c := p.rowC(0, j0, n)
 	full := panel.Count(n) * panel.Width
 	t := reserve(&j.work[worker].out, full)[:full]
-	if p.useDot {
+	switch {
+	case n < fewColumns:
 		for i := range n {
-			t[i] = blas1.Dot(j.blas.dev.set, p.rowVector, p.w.v[(j0+i)*p.w.ld:])
+			t[i] = blas1.Dot(j.blas.dev.set, p.rowVectors, p.w.v[(j0+i)*p.w.ld:])
 		}
-	} else {
+	case p.k <= maxSlice:
 		pack := reserve(&j.work[worker].pack, panel.Width*p.k)
 		for i := 0; i < n; i += panel.Width {
-			j.pack(pack, j0+i, min(panel.Width, n-i))
-			j.blas.codec.Gemv(t[i:i+panel.Width], p.rowVector, bytesOf(pack), p.k)
+			j.pack(pack, j0+i, min(panel.Width, n-i), 0, p.k)
+			j.blas.codec.Gemv(t[i:i+panel.Width], p.rowVectors, bytesOf(pack), p.k)
 		}
+	default:
+		j.blocks(worker, t, j0, n)
 	}
 	j.merge(worker, c, t[:n])
 }
 
-// pack packs columns [j0, j0+n) of the product into panels.
-func (j *blasJob) pack(dst []float32, j0, n int) {
-	p, set := &j.prod, j.blas.dev.set
-	size := panel.Width * p.k
-	if !p.w.trans {
+// blocks sets t to the DOT of columns [j0, j0+n), block after block of inputs: a
+// Gemv of one block is that block's chain, so their sum is the DOT.
+func (j *blasJob) blocks(worker int, t []float32, j0, n int) {
+	p := &j.prod
+	pack := reserve(&j.work[worker].pack, len(t)*panel.KB)
+	one := reserve(&j.work[worker].buf, max(len(t), 2*gatherStep))[:len(t)]
+	clear(t)
+	for k0 := 0; k0 < p.k; k0 += panel.KB {
+		kn := min(panel.KB, p.k-k0)
+		j.pack(pack, j0, n, k0, kn)
+		j.blas.codec.Gemv(one, p.rowVectors[k0:k0+kn], bytesOf(pack[:len(t)*kn]), kn)
+		blas1.Axpy(j.blas.dev.set, 1, one, t)
+	}
+}
+
+// pack packs inputs [k0, k0+k) of columns [j0, j0+n) of the product into panels.
+func (j *blasJob) pack(dst []float32, j0, n, k0, k int) {
+	w, set := &j.prod.w, j.blas.dev.set
+	if !w.trans {
 		for i := 0; i < n; i += panel.Width {
-			gemm.PackPanel(set, dst[i*p.k:i*p.k+size], p.w.from(j0+i), p.w.ld, false, min(panel.Width, n-i), p.k)
+			gemm.PackPanel(set, dst[i*k:(i+panel.Width)*k], w.v[(j0+i)*w.ld+k0:], w.ld, false, min(panel.Width, n-i), k)
 		}
 		return
 	}
-	// A block of inputs of all the panels before the next: rows of w are read in
-	// longer pieces.
-	for k0 := 0; k0 < p.k; k0 += panel.KB {
-		kn := min(panel.KB, p.k-k0)
-		for i := 0; i < n; i += panel.Width {
-			o := i*p.k + k0*panel.Width
-			gemm.PackPanel(set, dst[o:o+kn*panel.Width], p.w.v[k0*p.w.ld+j0+i:], p.w.ld, true, min(panel.Width, n-i), kn)
+	full := n / panel.Width
+	for i := range k {
+		// Along the row, over all the panels: it is read in one piece.
+		src := w.v[(k0+i)*w.ld+j0:][:full*panel.Width]
+		d := i * panel.Width
+		for len(src) >= panel.Width {
+			*(*[panel.Width]float32)(dst[d:]) = *(*[panel.Width]float32)(src)
+			src = src[panel.Width:]
+			d += k * panel.Width
 		}
+	}
+	if rest := n - full*panel.Width; rest > 0 {
+		gemm.PackPanel(set, dst[full*panel.Width*k:][:panel.Width*k], w.v[k0*w.ld+j0+full*panel.Width:], w.ld, true, rest, k)
 	}
 }
 
@@ -396,7 +436,7 @@ func productChunk(j *blasJob, worker, chunk int) {
 		}
 		if pack == nil {
 			pack = reserve(&w.pack, count*panel.Width*p.k)
-			j.pack(pack, j0, n)
+			j.pack(pack, j0, n, 0, p.k)
 		}
 		out, ld := reserve(&w.out, rows*n), n
 		if p.direct {
