@@ -151,23 +151,33 @@ func (d *Decoder) Forward(ctx context.Context, c *Ctx, seqs []Seq) error {
 		return err
 	}
 	defer c.Release(c.Mark())
-	c.Plan = c.Stream.Plan(c.segs)
-	x := c.Tmp(rows, d.Hidden)
-	d.embed(c, x, seqs)
-	if x, err = d.run(ctx, c, x, 0, len(d.Blocks)); err != nil {
+	if err := d.pass(ctx, c, seqs, rows); err != nil {
 		c.Stream.Reset()
+		if c.arena.err != nil { // what the ops say follows from it
+			err, c.arena.err = fmt.Errorf("nn: scratch for %d rows: %w", rows, c.arena.err), nil
+		}
 		return err
-	}
-	if err := d.head(ctx, c, x, seqs); err != nil {
-		c.Stream.Reset()
-		return err
-	}
-	if err := c.Stream.Sync(); err != nil {
-		c.Stream.Reset()
-		return fmt.Errorf("nn: forward of %d rows: %w", rows, err)
 	}
 	for i := range seqs {
 		seqs[i].State.Commit(len(seqs[i].In))
+	}
+	return nil
+}
+
+// pass runs the ops of a pass and waits for them.
+func (d *Decoder) pass(ctx context.Context, c *Ctx, seqs []Seq, rows int) error {
+	c.Plan = c.Stream.Plan(c.segs)
+	x := c.Tmp(rows, d.Hidden)
+	d.embed(c, x, seqs)
+	x, err := d.run(ctx, c, x, 0, len(d.Blocks))
+	if err != nil {
+		return err
+	}
+	if err := d.head(ctx, c, x, seqs); err != nil {
+		return err
+	}
+	if err := c.Stream.Sync(); err != nil {
+		return fmt.Errorf("nn: forward of %d rows: %w", rows, err)
 	}
 	return nil
 }
@@ -177,19 +187,10 @@ func (d *Decoder) begin(c *Ctx, seqs []Seq) (rows int, err error) {
 	c.segs, c.ids = c.segs[:0], c.ids[:0]
 	for i := range seqs {
 		s := &seqs[i]
-		if s.State == nil || len(s.In) == 0 {
-			return 0, fmt.Errorf("nn: sequence %d of the pass has no state or no rows", i)
+		if err := d.checkSeq(s, i); err != nil {
+			return 0, err
 		}
-		if n := s.State.Len() + len(s.In); d.Context > 0 && n > d.Context {
-			return 0, fmt.Errorf("nn: %d rows exceed the model's context of %d: shorten the prompt or ask for fewer tokens", n, d.Context)
-		}
-		for j, r := range s.In {
-			switch {
-			case r.Vec != nil && len(r.Vec) != d.Hidden:
-				return 0, fmt.Errorf("nn: continuous row %d of sequence %d has %d values, the model's width is %d", j, i, len(r.Vec), d.Hidden)
-			case r.Vec == nil && (r.Token < 0 || int(r.Token) >= d.Vocab):
-				return 0, fmt.Errorf("nn: token %d (row %d of sequence %d) is outside the vocabulary of %d", r.Token, j, i, d.Vocab)
-			}
+		for _, r := range s.In {
 			c.ids = append(c.ids, max(r.Token, 0))
 		}
 		c.segs = append(c.segs, backend.Seg{Row: rows, Rows: len(s.In)})
@@ -202,6 +203,25 @@ func (d *Decoder) begin(c *Ctx, seqs []Seq) (rows int, err error) {
 		return 0, fmt.Errorf("nn: forward of no rows")
 	}
 	return rows, nil
+}
+
+// checkSeq refuses rows that no pass could run; i numbers the sequence in errors.
+func (d *Decoder) checkSeq(s *Seq, i int) error {
+	if s.State == nil || len(s.In) == 0 {
+		return fmt.Errorf("nn: sequence %d of the pass has no state or no rows", i)
+	}
+	if n := s.State.Len() + len(s.In); d.Context > 0 && n > d.Context {
+		return fmt.Errorf("nn: %d rows exceed the model's context of %d: shorten the prompt or ask for fewer tokens", n, d.Context)
+	}
+	for j, r := range s.In {
+		switch {
+		case r.Vec != nil && len(r.Vec) != d.Hidden:
+			return fmt.Errorf("nn: continuous row %d of sequence %d has %d values, the model's width is %d", j, i, len(r.Vec), d.Hidden)
+		case r.Vec == nil && (r.Token < 0 || int(r.Token) >= d.Vocab):
+			return fmt.Errorf("nn: token %d (row %d of sequence %d) is outside the vocabulary of %d", r.Token, j, i, d.Vocab)
+		}
+	}
+	return nil
 }
 
 func (d *Decoder) embed(c *Ctx, x tensor.Tensor, seqs []Seq) {

@@ -11,7 +11,10 @@ import (
 
 // RunnerConfig bounds a Runner. The zero value runs prompts in chunks of 512 rows.
 type RunnerConfig struct {
-	ChunkRows int // rows per pass; 0 means 512
+	ChunkRows int // rows per pass; 0 means 512, or half a pass of the Batcher
+	// Batcher, if set, runs the rows together with those of other runners. Probes
+	// and traces need a runner of its own passes, without one.
+	Batcher *Batcher
 	// Progress, if set, is called between the chunks of a prompt.
 	Progress func(done, total int)
 }
@@ -26,6 +29,7 @@ type Runner struct {
 	rows  []state.Row
 	seq   [1]Seq
 	one   [1]state.Row
+	job   *job
 	fresh bool // logits belong to the last row
 }
 
@@ -33,6 +37,12 @@ type Runner struct {
 func (d *Decoder) NewRunner(s backend.Stream, p *state.Pool, cfg RunnerConfig) (*Runner, error) {
 	if cfg.ChunkRows < 0 {
 		return nil, fmt.Errorf("nn: chunks of %d rows: want a positive number, or 0 for 512", cfg.ChunkRows)
+	}
+	if b := cfg.Batcher; b != nil {
+		if cfg.ChunkRows == 0 {
+			cfg.ChunkRows = max(1, b.rows/2)
+		}
+		cfg.ChunkRows = min(cfg.ChunkRows, b.rows)
 	}
 	if cfg.ChunkRows == 0 {
 		cfg.ChunkRows = 512
@@ -59,11 +69,16 @@ func (r *Runner) Append(ctx context.Context, rows []state.Row) error {
 	if d := r.dec; d.Context > 0 && r.Len()+len(rows) > d.Context {
 		return fmt.Errorf("nn: %d rows exceed the model's context of %d: shorten the prompt or ask for fewer tokens", r.Len()+len(rows), d.Context)
 	}
+	return r.chunks(ctx, rows, WantLast)
+}
+
+// chunks runs rows in passes; last is what is wanted of the last one.
+func (r *Runner) chunks(ctx context.Context, rows []state.Row, last Want) error {
 	for done := 0; done < len(rows); {
 		n := min(r.cfg.ChunkRows, len(rows)-done)
 		want := WantNone
 		if done+n == len(rows) {
-			want = WantLast
+			want = last
 		}
 		if err := r.pass(ctx, rows[done:done+n], want); err != nil {
 			return err
@@ -83,12 +98,30 @@ func (r *Runner) pass(ctx context.Context, rows []state.Row, want Want) error {
 	s := &r.seq[0]
 	s.In, s.Want = rows, want
 	r.fresh = false
-	if err := r.dec.Forward(ctx, r.c, r.seq[:]); err != nil {
+	n := len(r.rows)
+	for _, row := range rows {
+		row.Vec = slices.Clone(row.Vec) // the caller may reuse it, and the pass does if it is Hidden
+		r.rows = append(r.rows, row)
+	}
+	if err := r.forward(ctx); err != nil {
+		clear(r.rows[n:])
+		r.rows = r.rows[:n]
 		return err
 	}
-	r.rows = append(r.rows, rows...)
 	r.fresh = want != WantNone
 	return nil
+}
+
+// forward runs the sequence's rows, alone or in a shared pass.
+func (r *Runner) forward(ctx context.Context) error {
+	if r.cfg.Batcher == nil {
+		return r.dec.Forward(ctx, r.c, r.seq[:])
+	}
+	if r.job == nil {
+		r.job = &job{seq: &r.seq[0], finished: make(chan struct{}, 1)}
+	}
+	r.job.err = nil
+	return r.cfg.Batcher.forward(ctx, r.job)
 }
 
 // Step is Append of one token. It allocates nothing but history and pages.
@@ -137,7 +170,8 @@ func (r *Runner) Hidden() []float32 {
 // Len is the number of rows in the sequence.
 func (r *Runner) Len() int { return len(r.rows) }
 
-// History are the rows that went in. The caller must not change them.
+// History are the rows that went in. The caller must not change them, nor use them
+// after going back.
 func (r *Runner) History() []state.Row { return r.rows }
 
 // Snapshot shares the sequence's memory; the caller releases it.
@@ -157,7 +191,8 @@ func (r *Runner) Resume(rows []state.Row, snap state.Snapshot) error {
 }
 
 // Truncate goes back to the first n rows. What the state cannot truncate to is
-// replayed. It leaves no logits; Rewind does.
+// replayed; when that fails or is cancelled, fewer than n rows are left, as
+// History tells. It leaves no logits; Rewind does.
 func (r *Runner) Truncate(ctx context.Context, n int) error {
 	if n < 0 || n > len(r.rows) {
 		return fmt.Errorf("nn: truncating to row %d of %d", n, len(r.rows))
@@ -169,7 +204,7 @@ func (r *Runner) Truncate(ctx context.Context, n int) error {
 	replay := slices.Clone(r.rows[reached:n])
 	clear(r.rows[reached:])
 	r.rows, r.fresh = r.rows[:reached], false
-	return r.Append(ctx, replay)
+	return r.chunks(ctx, replay, WantNone)
 }
 
 // Rewind goes back to the first n rows and leaves the logits of the last of them.
@@ -177,7 +212,10 @@ func (r *Runner) Rewind(ctx context.Context, n int) error {
 	if n < 0 || n > len(r.rows) {
 		return fmt.Errorf("nn: rewinding to row %d of %d", n, len(r.rows))
 	}
-	if n == 0 || n == len(r.rows) && r.fresh {
+	if n == len(r.rows) && r.fresh {
+		return nil // the logits are here
+	}
+	if n == 0 {
 		return r.Truncate(ctx, n)
 	}
 	last := r.rows[n-1]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"samebit/checkpoint"
@@ -54,7 +55,7 @@ func (r *Runner) Save(w io.Writer) error {
 		for i := range dim {
 			dim[i] = t.Dim(i)
 		}
-		list = append(list, checkpoint.Entry{Name: name, Type: checkpoint.F32, Shape: dim, Data: b})
+		list = append(list, checkpoint.Entry{Name: name, Type: checkpoint.F32, Shape: dim, Data: slices.Clone(b)})
 		return nil
 	})
 	if err != nil {
