@@ -83,6 +83,10 @@ func talk(c *cobra.Command, m *samebit.Model, cfg samebit.ChatConfig, gen samebi
 	defer func() { chat.Close() }()
 	out := c.OutOrStdout()
 	in := newLines(os.Stdin, os.Stdout)
+	if in.terminal() {
+		i := m.Device().Info()
+		fmt.Fprintf(out, "%s on %s. /help lists what else there is.\n", m.Shape.ModelType, where(&runResult{Device: i.Name, Kernels: i.Kernels, Threads: i.Threads}))
+	}
 	for turn := uint64(0); ; {
 		line, err := in.read(c.Context(), interrupts)
 		switch {
@@ -101,6 +105,9 @@ func talk(c *cobra.Command, m *samebit.Model, cfg samebit.ChatConfig, gen samebi
 			chat.Close()
 			if chat, err = m.NewChat(cfg); err != nil {
 				return err
+			}
+			if in.terminal() {
+				io.WriteString(out, "The conversation is forgotten.\n")
 			}
 			continue
 		}

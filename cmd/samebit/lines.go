@@ -81,6 +81,9 @@ func (l *lines) read(ctx context.Context, interrupts <-chan os.Signal) (string, 
 		case r := <-got:
 			return r.turn, r.err
 		case <-ctx.Done():
+			if l.edit != nil {
+				io.WriteString(l.out, "\r\n") // leave the line that is being edited
+			}
 			return "", errInterrupted
 		case <-interrupts:
 			if l.edit == nil {

@@ -23,7 +23,7 @@ func (e usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// interrupted is the cause when the user asked to stop: exit code 130.
+// errInterrupted is the cause when the user asked to stop: exit code 130.
 var errInterrupted = errors.New("interrupted")
 
 func main() { os.Exit(run(os.Args[1:])) }

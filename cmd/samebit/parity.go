@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,13 +20,16 @@ func newParity() *cobra.Command {
 	var cfg parity.Config
 	var impls []string
 	var asJSON, quick bool
+	var opRows int
 	c := &cobra.Command{
 		Use:   "parity [flags]",
 		Short: "Show that every path gives the same bits",
 		Long: `Run one text in many ways (thread counts, chunk sizes, batches with other
 sequences, saved, forked, truncated and replayed states, every kernel this
-machine has) and compare every logit of every row with ==. The hash at the end is
-the same on every machine. Exit code 1 if a single bit differs.`,
+machine has) and compare every logit of every row with ==. Before that, run a few
+rows on the plain reference and on the fastest kernels at once and compare what
+every op writes; the reference keeps its weights as float32. The hash at the end
+is the same on every machine. Exit code 1 if a single bit differs.`,
 		Example: `  samebit parity --quick
   samebit parity -m model.gguf --kernels generic,avx2
   samebit parity --json > report.json`,
@@ -36,11 +40,12 @@ the same on every machine. Exit code 1 if a single bit differs.`,
 	f.IntVar(&cfg.Prompt, "prompt-tokens", 600, "rows of the prompt")
 	f.IntVar(&cfg.Generate, "tokens", 64, "greedy tokens after it")
 	f.StringSliceVar(&impls, "kernels", nil, "kernels to compare, comma separated (default: all of "+strings.Join(cpu.Impls(), ", ")+")")
-	f.BoolVar(&quick, "quick", false, "a short text and few ways, about a minute")
+	f.BoolVar(&quick, "quick", false, "a short text and few ways, about a minute; op by op only with --ops")
+	f.IntVar(&opRows, "ops", 8, "rows of the prompt to compare op by op with the reference (0: none)")
 	f.StringVar(&expect, "expect", "", "fail unless the hash is this one")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), oneOf("kernels", cpu.Impls(), impls...)); err != nil {
+		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), atLeast("ops", 0, opRows), oneOf("kernels", cpu.Impls(), impls...)); err != nil {
 			return err
 		}
 		var err error
@@ -50,12 +55,35 @@ the same on every machine. Exit code 1 if a single bit differs.`,
 		cfg.Impls = impls
 		if quick {
 			cfg.Prompt, cfg.Generate = min(cfg.Prompt, 70), min(cfg.Generate, 8)
+			if !f.Changed("ops") {
+				opRows = 0
+			}
 			cfg.Threads, cfg.Chunks, cfg.Batches = []int{1, 3}, []int{1, 7}, []int{3}
 		}
-		if err := fitParity(&cfg, path, f.Changed("prompt-tokens") || f.Changed("tokens")); err != nil {
+		if err := fitParity(&cfg, path, &opRows, f.Changed("prompt-tokens") || f.Changed("tokens")); err != nil {
 			return err
 		}
 		out := c.OutOrStdout()
+		var rep parityReport
+		var differs error // what op differs
+		if opRows > 0 {
+			best := cpu.Impls()
+			if len(impls) > 0 {
+				best = impls
+			}
+			bar := newBar("loading "+filepath.Base(path)+" twice", true)
+			rep.Ops, differs = compareOps(c.Context(), path, best[len(best)-1], opRows, bar.update)
+			bar.finish()
+			if c.Context().Err() != nil {
+				return differs
+			}
+			if differs != nil {
+				rep.OpProblem = differs.Error()
+			}
+			if !asJSON {
+				printOps(out, rep.Ops)
+			}
+		}
 		if !asJSON {
 			fmt.Fprintf(out, "%-40s %14s %14s %9s\n", "path", "values", "differing", "seconds")
 			cfg.Log = func(k parity.Case) {
@@ -68,8 +96,7 @@ the same on every machine. Exit code 1 if a single bit differs.`,
 		load := func(ctx context.Context, dev backend.Device) (*nn.Decoder, error) {
 			return loadDecoder(ctx, dev, path, nil)
 		}
-		rep, err := parity.Run(c.Context(), load, cfg)
-		if err != nil {
+		if rep.Report, err = parity.Run(c.Context(), load, cfg); err != nil {
 			return err
 		}
 		if asJSON {
@@ -80,6 +107,8 @@ the same on every machine. Exit code 1 if a single bit differs.`,
 			fmt.Fprintf(out, "%d differing bit patterns among %d values\nhash of all logits of %d rows: %s\n", rep.Differing, rep.Values, rep.Rows, rep.Hash)
 		}
 		switch {
+		case differs != nil:
+			return fmt.Errorf("parity: op by op: %w", differs)
 		case rep.Differing > 0:
 			return fmt.Errorf("parity: %d of %d values differ", rep.Differing, rep.Values)
 		case expect != "" && expect != rep.Hash:
@@ -90,8 +119,15 @@ the same on every machine. Exit code 1 if a single bit differs.`,
 	return c
 }
 
+// parityReport is what parity -json prints.
+type parityReport struct {
+	parity.Report
+	Ops       []opCount `json:"ops,omitempty"` // compared with the reference
+	OpProblem string    `json:"ops_problem,omitempty"`
+}
+
 // fitParity shortens the usual text for models with a small context.
-func fitParity(cfg *parity.Config, path string, chosen bool) error {
+func fitParity(cfg *parity.Config, path string, opRows *int, chosen bool) error {
 	set, shape, err := openSet(path)
 	if set != nil {
 		defer set.Close()
@@ -99,6 +135,7 @@ func fitParity(cfg *parity.Config, path string, chosen bool) error {
 	if err != nil {
 		return err
 	}
+	*opRows = min(*opRows, shape.Context-1)
 	if cfg.Prompt+cfg.Generate <= shape.Context {
 		return nil
 	}
