@@ -36,16 +36,17 @@ import (
 // an index out of range, before anything is written. Results may not overlap
 // other operands.
 type BLAS struct {
-	dev   *Device
-	codec panel.Codec
-	jobs  sync.Pool // of *blasJob
+	dev    *Device
+	codec  panel.Codec
+	packer gemm.Packer
+	jobs   sync.Pool // of *blasJob
 }
 
 // BLAS returns the device's kernels on slices. Every call returns a new value
 // with scratch memory of its own, so it should be kept. It stays usable after
 // the device is closed, on one thread.
 func (d *Device) BLAS() *BLAS {
-	b := &BLAS{dev: d, codec: gemm.Codec(d.set, gemm.F32)}
+	b := &BLAS{dev: d, codec: gemm.Codec(d.set, gemm.F32), packer: gemm.PackerFor(d.set)}
 	b.jobs.New = func() any { return &blasJob{blas: b, work: make([]blasWork, d.pool.Threads())} }
 	return b
 }

@@ -350,10 +350,10 @@ func (j *blasJob) blocks(worker int, t []float32, j0, n int) {
 
 // pack packs inputs [k0, k0+k) of columns [j0, j0+n) of the product into panels.
 func (j *blasJob) pack(dst []float32, j0, n, k0, k int) {
-	w, set := &j.prod.w, j.blas.dev.set
+	w := &j.prod.w
 	if !w.trans {
 		for i := 0; i < n; i += panel.Width {
-			gemm.PackPanel(set, dst[i*k:(i+panel.Width)*k], w.v[(j0+i)*w.ld+k0:], w.ld, false, min(panel.Width, n-i), k)
+			j.blas.packer.Pack(dst[i*k:(i+panel.Width)*k], w.v[(j0+i)*w.ld+k0:], w.ld, min(panel.Width, n-i), k)
 		}
 		return
 	}
@@ -369,7 +369,7 @@ func (j *blasJob) pack(dst []float32, j0, n, k0, k int) {
 		}
 	}
 	if rest := n - full*panel.Width; rest > 0 {
-		gemm.PackPanel(set, dst[full*panel.Width*k:][:panel.Width*k], w.v[k0*w.ld+j0+full*panel.Width:], w.ld, true, rest, k)
+		gemm.PackPanel(j.blas.dev.set, dst[full*panel.Width*k:][:panel.Width*k], w.v[k0*w.ld+j0+full*panel.Width:], w.ld, true, rest, k)
 	}
 }
 

@@ -182,21 +182,5 @@ func PackPanel(s isa.Set, dst, src []float32, ld int, trans bool, rows, k int) {
 		}
 		return
 	}
-	f := nativeFormat(s, F32)
-	if f.packNow != nil {
-		f.pack = f.packNow
-	}
-	n := 0
-	if f.pack != nil && rows == width && k >= f.packStep {
-		n = k - k%f.packStep
-		_ = src[(width-1)*ld+k-1]
-		f.pack((*byte)(unsafe.Pointer(&dst[0])), (*byte)(unsafe.Pointer(&src[0])), ld*4, n)
-	}
-	for i := n; i < k; i++ {
-		d := dst[i*width : (i+1)*width]
-		for r := range rows {
-			d[r] = src[r*ld+i]
-		}
-		clear(d[rows:])
-	}
+	PackerFor(s).Pack(dst, src, ld, rows, k)
 }
