@@ -114,7 +114,9 @@ const scriptRows = 150
 func (g *rig) run(rows []state.Row) *script {
 	g.Helper()
 	s := &script{rows: rows}
-	st := g.state()
+	st, err := g.dec.NewState(g.pool)
+	g.must(err)
+	defer st.Release()
 	c := g.ctx()
 	q := []nn.Seq{{State: st, In: rows, Want: nn.WantAll, NeedHidden: true}}
 	g.must(g.dec.Forward(context.Background(), c, q))

@@ -190,6 +190,11 @@ func (d *Decoder) begin(c *Ctx, seqs []Seq) (rows int, err error) {
 		if err := d.checkSeq(s, i); err != nil {
 			return 0, err
 		}
+		for j := range i {
+			if seqs[j].State == s.State {
+				return 0, fmt.Errorf("nn: sequences %d and %d of the pass share one state: fork it", j, i)
+			}
+		}
 		for _, r := range s.In {
 			c.ids = append(c.ids, max(r.Token, 0))
 		}
