@@ -87,7 +87,7 @@ func (e *Env) guarded(g *tensortest.Guarded) *out {
 	buf := e.alloc(g.Raw())
 	t, err := g.On(buf)
 	e.must(err)
-	all, err := tensor.New(buf, 0, tensor.U8, g.Bytes())
+	all, err := tensor.New(buf, 0, tensor.F32, g.Bytes()/4)
 	e.must(err)
 	return &out{g: g, t: t, all: all}
 }
