@@ -101,3 +101,13 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}
 }
+
+func TestGoldens(t *testing.T) {
+	for _, impl := range cpu.Impls() {
+		t.Run(impl, func(t *testing.T) {
+			dev := open(t, cpu.Config{Threads: 2, Impl: impl})
+			backendtest.Goldens(t, dev, "../../testdata/numerics")
+			backendtest.Worked(t, dev)
+		})
+	}
+}

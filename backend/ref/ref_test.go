@@ -13,3 +13,8 @@ import (
 func TestRef(t *testing.T) {
 	backendtest.Run(t, func(*testing.T) backend.Device { return ref.New() })
 }
+
+func TestGoldens(t *testing.T) {
+	backendtest.Goldens(t, ref.New(), "../../testdata/numerics")
+	backendtest.Worked(t, ref.New())
+}
