@@ -1,0 +1,262 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"samebit/state"
+)
+
+// tier brings checkpoints to a store and back. One goroutine writes, so that
+// requests do not wait for it. Fields are guarded by Cache.mu unless said
+// otherwise.
+type tier struct {
+	c     *Cache
+	store Store
+
+	queue   []*entry
+	waiting ledger        // memory of entries that were evicted and wait to be written
+	idle    chan struct{} // closed and replaced when the queue has run empty
+	wake    chan struct{}
+	stop    context.CancelFunc
+	stopped chan struct{}
+	writing bool
+	closed  bool
+
+	listing sync.Mutex     // one List at a time
+	stamps  map[Key]uint64 // of the last List of a key
+	known   map[EntryID]bool
+}
+
+func newTier(c *Cache, s Store) *tier {
+	ctx, stop := context.WithCancel(context.Background())
+	t := &tier{
+		c: c, store: s, stop: stop,
+		waiting: ledger{pieces: map[any]*piece{}},
+		idle:    make(chan struct{}), wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+		stamps: map[Key]uint64{}, known: map[EntryID]bool{},
+	}
+	go t.write(ctx)
+	return t
+}
+
+// fault counts and logs what went wrong with the store. Requests go on without it.
+func (t *tier) fault(what string, err error) {
+	t.c.mu.Lock()
+	t.c.stats.StoreFault++
+	t.c.mu.Unlock()
+	t.c.count(StoreFaults, 1)
+	t.c.cfg.Log.Warn("cache: "+what, "err", err)
+}
+
+// refresh learns of entries that others, or an earlier process, have written.
+func (t *tier) refresh(ctx context.Context, k Key) {
+	t.listing.Lock()
+	defer t.listing.Unlock()
+	now := t.store.Stamp()
+	c := t.c
+	c.mu.Lock()
+	old, seen := t.stamps[k]
+	c.mu.Unlock()
+	if seen && old == now {
+		return
+	}
+	err := t.store.List(ctx, k, func(id EntryID) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return t.known[id]
+	}, func(e Entry) bool {
+		if len(e.Rows) == 0 || e.Key != k || NewEntry(k, e.Rows).ID != e.ID {
+			return true
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		t.known[e.ID] = true
+		root := c.roots[k]
+		if root == nil {
+			root = &node{}
+			c.roots[k] = root
+		}
+		n := root.place(e.Rows)
+		if n.entry == nil {
+			n.entry = &entry{at: n, key: k}
+			c.stats.Entries++
+		}
+		n.entry.stored = true
+		return true
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			t.fault("listing the second tier", err)
+		}
+		return
+	}
+	c.mu.Lock()
+	t.stamps[k] = now
+	c.mu.Unlock()
+}
+
+// promote makes a into the stored checkpoint e of rows and puts it into memory.
+// The caller has pinned e.
+func (t *tier) promote(ctx context.Context, e *entry, rows []state.Row, a Appender) error {
+	c := t.c
+	id := NewEntry(e.key, rows)
+	err := t.store.Get(ctx, id, a)
+	if errors.Is(err, ErrNotFound) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		e.stored = false
+		c.settle(e)
+		return err
+	}
+	var s state.Snapshot
+	if err == nil {
+		s, err = a.Snapshot()
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			t.fault(fmt.Sprintf("reading %d rows from the second tier", len(rows)), err)
+		}
+		return err
+	}
+	defer s.Release()
+	c.count(Promotions, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Promotions++
+	c.insert(e.key, rows, s)
+	c.evict()
+	return nil
+}
+
+// demote queues an evicted entry. When too much waits already, it is dropped.
+func (t *tier) demote(e *entry) {
+	t.waiting.add(e.snap)
+	if t.closed || len(t.queue) > 0 && t.waiting.bytes > t.c.cfg.MemoryBytes/4 {
+		t.waiting.remove(e.snap)
+		t.c.stats.Dropped++
+		return
+	}
+	e.evicted = true
+	t.push(e)
+}
+
+func (t *tier) push(e *entry) {
+	e.queued = true
+	t.queue = append(t.queue, e)
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write is the goroutine that empties the queue.
+func (t *tier) write(ctx context.Context) {
+	defer close(t.stopped)
+	c := t.c
+	for {
+		c.mu.Lock()
+		if len(t.queue) == 0 || ctx.Err() != nil {
+			t.abandon()
+			close(t.idle)
+			t.idle = make(chan struct{})
+			c.mu.Unlock()
+			select {
+			case <-t.wake:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		e := t.queue[0]
+		t.queue = t.queue[1:]
+		t.writing = true
+		snap, rows := e.snap, e.at.rows()
+		c.mu.Unlock()
+
+		id := NewEntry(e.key, rows)
+		err := t.store.Put(ctx, id, snap)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrTooLarge) {
+			t.fault(fmt.Sprintf("writing %d rows to the second tier", len(rows)), err)
+		}
+
+		c.mu.Lock()
+		t.writing = false
+		if err == nil {
+			t.known[id.ID], e.stored = true, true
+			c.stats.Demotions++
+		}
+		t.leave(e)
+		c.mu.Unlock()
+		if err == nil {
+			c.count(Demotions, 1)
+		}
+	}
+}
+
+// leave takes e out of the queue's account.
+func (t *tier) leave(e *entry) {
+	e.queued = false
+	if e.evicted {
+		e.evicted = false
+		t.waiting.remove(e.snap)
+	}
+	t.c.settle(e)
+}
+
+// abandon gives up what is queued.
+func (t *tier) abandon() {
+	for _, e := range t.queue {
+		t.leave(e)
+	}
+	t.queue = nil
+}
+
+// flush queues everything in memory and waits until the queue is empty.
+func (t *tier) flush(ctx context.Context) error {
+	c := t.c
+	c.mu.Lock()
+	for _, e := range c.order.ranked() { // the most valuable last, as the newest of the store
+		if !e.stored && !e.queued {
+			t.push(e)
+		}
+	}
+	c.mu.Unlock()
+	for {
+		c.mu.Lock()
+		empty, idle := len(t.queue) == 0 && !t.writing, t.idle
+		c.mu.Unlock()
+		if empty {
+			return nil
+		}
+		select {
+		case <-idle:
+		case <-t.stopped:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("cache: writing to the second tier: %w", ctx.Err())
+		}
+	}
+}
+
+func (t *tier) close(ctx context.Context) error {
+	t.c.mu.Lock()
+	t.closed = true
+	t.c.mu.Unlock()
+	err := t.flush(ctx)
+	t.stop()
+	<-t.stopped
+	return errors.Join(err, t.store.Close())
+}
+
+// Flush writes what is in memory to the second tier, if there is one, and waits
+// for it. What is written stays in memory too.
+func (c *Cache) Flush(ctx context.Context) error {
+	if c.tier == nil || !c.enter() {
+		return nil
+	}
+	defer c.leave()
+	return c.tier.flush(ctx)
+}
