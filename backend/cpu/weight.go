@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"sync"
 
 	"samebit/backend"
 	"samebit/backend/cpu/internal/gemm"
@@ -21,6 +22,8 @@ type weight struct {
 	size   int // bytes of a panel
 	n, k   int
 	dt     tensor.DType
+
+	narrowed bool // float32 values kept as bf16, which they are
 }
 
 func (w *weight) Out() int            { return w.n }
@@ -66,13 +69,14 @@ func (d *Device) Pack(t tensor.Tensor, use backend.Use) (backend.Weight, error) 
 	if w.codec, ok = codec(d.set, w.dt); !ok {
 		return nil, fmt.Errorf("cpu: Pack: weights of type %v: %w", w.dt, backend.ErrUnsupported)
 	}
+	d.narrowWeight(w, raw)
 	w.size = w.codec.Bytes(w.k)
 	mem, err := d.Alloc(panel.Count(w.n) * w.size)
 	if err != nil {
 		return nil, err
 	}
 	w.mem, w.panels = mem, mem.Host()
-	d.pool.Run(&packing{w, raw, w.dt.Bytes(w.k)}, panel.Count(w.n))
+	d.pool.Run(&packing{w: w, src: raw, stride: w.dt.Bytes(w.k)}, panel.Count(w.n))
 	return w, nil
 }
 
@@ -87,9 +91,24 @@ type packing struct {
 	w      *weight
 	src    []byte
 	stride int
+	rows   sync.Pool // of []byte: narrowed rows
+}
+
+func (p *packing) half(n int) []byte {
+	if b, ok := p.rows.Get().(*[]byte); ok {
+		return (*b)[:n]
+	}
+	return make([]byte, n, 2*panel.Width*p.w.k)
 }
 
 func (p *packing) Do(_, chunk int) {
 	w, first := p.w, chunk*panel.Width
-	w.codec.Pack(w.panels[chunk*w.size:(chunk+1)*w.size], p.src[first*p.stride:], p.stride, min(panel.Width, w.n-first), w.k)
+	src, stride, rows := p.src[first*p.stride:], p.stride, min(panel.Width, w.n-first)
+	if w.narrowed {
+		half := p.half(2 * rows * w.k)
+		defer p.rows.Put(&half)
+		halves(half, src, stride, rows, w.k)
+		src, stride = half, 2*w.k
+	}
+	w.codec.Pack(w.panels[chunk*w.size:(chunk+1)*w.size], src, stride, rows, w.k)
 }
