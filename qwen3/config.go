@@ -142,7 +142,7 @@ func ParseConfig(config, generation []byte) (Config, error) {
 	}
 	outer := raw
 	if raw.ModelType == "qwen3_5" {
-		if raw.Text == nil {
+		if raw.Text == nil || string(raw.Text) == "null" {
 			return Config{}, fmt.Errorf("qwen3: config.json of model_type qwen3_5 has no text_config")
 		}
 		raw = rawConfig{}
@@ -258,7 +258,11 @@ func (r *rawConfig) resolve() (Config, error) {
 	if c.Scaling.Original == 0 {
 		c.Scaling.Original = float64(c.Context)
 	}
-	return c, r.layers(&c)
+	err := r.layers(&c)
+	if !slices.Contains(c.LayerType, SlidingAttention) {
+		c.Window = 0 // files carry one that is switched off
+	}
+	return c, err
 }
 
 // layers decides the kind of each layer (models.md 1.3, 2.1 of the product's
@@ -339,6 +343,11 @@ func (c *Config) check() error {
 		} else if c.Intermediate < 1 || c.Intermediate > 1<<20 {
 			return fmt.Errorf("qwen3: intermediate_size is %d", c.Intermediate)
 		}
+	}
+	switch c.Scaling.Type {
+	case "default", "linear", "llama3", "yarn":
+	default:
+		return fmt.Errorf("qwen3: rotary scaling %q is not supported (have default, linear, llama3, yarn)", c.Scaling.Type)
 	}
 	if float32(c.Theta) <= 0 || math.IsInf(c.Theta, 0) || c.Theta != c.Theta {
 		return fmt.Errorf("qwen3: rope_theta is %v", c.Theta)
