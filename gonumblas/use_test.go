@@ -69,10 +69,14 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// After the first calls scratch memory is there.
+// After the first calls scratch memory is there. (With many threads a worker may
+// get its first chunk, and its scratch memory, late.)
 func TestAllocateNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes sync.Pool forget")
+	}
 	a, c := make([]float32, 200*200), make([]float32, 200*200)
-	for _, v := range variants[len(variants)-4:] {
+	for _, v := range []variant{fastest()} {
 		n := testing.AllocsPerRun(20, func() {
 			v.b.Sgemm(blas.NoTrans, blas.Trans, 100, 90, 80, 2, a, 200, a, 200, 1, c, 200)
 			v.b.Sgemv(blas.Trans, 100, 100, 1, a, 200, a, 2, 0, c, 3)
