@@ -30,12 +30,12 @@ print best and median rates. bench/peers measures other engines the same way.`,
 	}
 	mf.register(c)
 	f := c.Flags()
-	f.IntSliceVarP(&cfg.Prompts, "prompts", "p", []int{128, 512}, "prompt lengths")
-	f.IntVarP(&cfg.Decode, "tokens", "n", 32, "tokens to decode")
-	f.IntSliceVarP(&cfg.Depths, "depths", "d", []int{0}, "rows in the sequence before decoding")
-	f.IntSliceVar(&cfg.Seqs, "seqs", nil, "sequences that decode together")
-	f.IntVarP(&cfg.Repeat, "repeat", "r", 5, "counted repetitions")
-	f.IntVar(&loads, "loads", 1, "times to load the model")
+	f.IntSliceVarP(&cfg.Prompts, "prompts", "p", []int{128, 512}, "`LIST` of prompt lengths in tokens")
+	f.IntVarP(&cfg.Decode, "tokens", "n", 32, "decode `N` tokens")
+	f.IntSliceVarP(&cfg.Depths, "depths", "d", []int{0}, "`LIST` of tokens in the sequence before decoding")
+	f.IntSliceVar(&cfg.Seqs, "seqs", nil, "`LIST` of numbers of sequences that decode together")
+	f.IntVarP(&cfg.Repeat, "repeat", "r", 5, "repeat `N` times, after a warm-up")
+	f.IntVar(&loads, "loads", 1, "load the model `N` times")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object per measurement")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := errors.Join(mf.check(), atLeast("repeat", 1, cfg.Repeat), atLeast("tokens", 1, cfg.Decode), atLeast("loads", 1, loads),

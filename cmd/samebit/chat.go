@@ -33,7 +33,7 @@ lists the commands. Without a terminal every line of standard input is a turn.`,
 	}
 	mf.registerSequence(c)
 	gf.register(c, 0.7)
-	c.Flags().StringVar(&system, "system", "", "system message")
+	c.Flags().StringVar(&system, "system", "", "system message `TEXT`")
 	c.Flags().BoolVar(&think, "think", false, "ask the template for thinking, where it knows the option")
 	c.Flags().BoolVar(&noThink, "no-think", false, "ask the template for no thinking")
 	c.RunE = func(c *cobra.Command, _ []string) error {

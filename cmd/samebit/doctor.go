@@ -50,8 +50,9 @@ differs, or if the model that was named cannot be used.`,
   samebit doctor --json`,
 		Args: noArgs,
 	}
+	c.Flags().SortFlags = false
 	c.Flags().StringVarP(&mf.path, "model", "m", "", modelHelp)
-	c.Flags().IntVar(&mf.threads, "threads", 0, "threads to look at (0: all processors)")
+	c.Flags().IntVar(&mf.threads, "threads", 0, "`N` threads to look at (0: all processors)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		mf.device = "cpu"

@@ -30,6 +30,7 @@ is truncated or malformed is an error; an architecture that only others can run 
 			return nil
 		},
 	}
+	c.Flags().SortFlags = false
 	c.Flags().BoolVar(&tensors, "tensors", false, "list every tensor with its type and shape")
 	c.Flags().BoolVar(&meta, "meta", false, "list the metadata (long arrays are cut)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -89,10 +89,14 @@ func newRoot() *cobra.Command {
 		Long: `Run local language models with the same bits everywhere: the same tokens give the
 same numbers on every machine, at every number of threads, in every batch.
 
-Begin with 'samebit doctor', which says what this machine can do and what is missing.`,
-		Version:       version(),
-		SilenceErrors: true,
-		SilenceUsage:  true,
+Begin with 'samebit doctor', which says what this machine can do and what is
+missing. Long flags may be written with one dash, too: -seed 7. The environment
+variable SAMEBIT_CPU chooses among the processor's kernels, which changes speed
+alone. Exit codes: 0, 1 for a failure, 2 for wrong usage, 130 for an interrupt.`,
+		DisableFlagsInUseLine: true,
+		Version:               version(),
+		SilenceErrors:         true,
+		SilenceUsage:          true,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil

@@ -24,7 +24,7 @@ import (
 	"samebit/qwen3"
 )
 
-const modelHelp = "model: a .gguf file or a Hugging Face directory (default: the one that scripts/fetch-weights.sh fetched)"
+const modelHelp = "`PATH` of the model: a .gguf file or a Hugging Face directory (default: the one that scripts/fetch-weights.sh fetched)"
 
 // modelFlags choose a model and where it runs.
 type modelFlags struct {
@@ -37,9 +37,10 @@ type modelFlags struct {
 
 // register adds the flags of commands that run the model on one device.
 func (f *modelFlags) register(c *cobra.Command) {
+	c.Flags().SortFlags = false // the order in which they are explained
 	c.Flags().StringVarP(&f.path, "model", "m", "", modelHelp)
-	c.Flags().StringVar(&f.device, "device", "cpu", "where to run: cpu, or ref (slow plain loops)")
-	c.Flags().IntVar(&f.threads, "threads", 0, "threads of the cpu device (0: all processors); changes no bit")
+	c.Flags().StringVar(&f.device, "device", "cpu", "`NAME` of where to run: cpu, or ref (slow plain loops)")
+	c.Flags().IntVar(&f.threads, "threads", 0, "`N` threads of the cpu device (0: all processors); changes no bit")
 	// the only error is a flag that does not exist
 	_ = c.RegisterFlagCompletionFunc("device", cobra.FixedCompletions([]cobra.Completion{"cpu", "ref"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -47,8 +48,8 @@ func (f *modelFlags) register(c *cobra.Command) {
 // registerSequence adds the flags of commands that make text.
 func (f *modelFlags) registerSequence(c *cobra.Command) {
 	f.register(c)
-	c.Flags().IntVar(&f.context, "context", 0, "limit of the sequence in tokens (0: what the model was made for)")
-	c.Flags().IntVar(&f.chunk, "chunk", 0, "prompt tokens per pass (0: 512); changes no bit")
+	c.Flags().IntVar(&f.context, "context", 0, "at most `N` tokens in the sequence (0: what the model was made for)")
+	c.Flags().IntVar(&f.chunk, "chunk", 0, "`N` prompt tokens per pass (0: 512); changes no bit")
 }
 
 // check refuses values before anything is loaded.

@@ -36,13 +36,14 @@ is the same on every machine. Exit code 1 if a single bit differs.`,
 		Args: noArgs,
 	}
 	f := c.Flags()
+	f.SortFlags = false
 	f.StringVarP(&path, "model", "m", "", modelHelp)
-	f.IntVar(&cfg.Prompt, "prompt-tokens", 600, "rows of the prompt")
-	f.IntVar(&cfg.Generate, "tokens", 64, "greedy tokens after it")
-	f.StringSliceVar(&impls, "kernels", nil, "kernels to compare, comma separated (default: all of "+strings.Join(cpu.Impls(), ", ")+")")
+	f.IntVar(&cfg.Prompt, "prompt-tokens", 600, "prompt of `N` rows")
+	f.IntVar(&cfg.Generate, "tokens", 64, "then `N` greedy tokens")
+	f.StringSliceVar(&impls, "kernels", nil, "`LIST` of kernels to compare (default: all of "+strings.Join(cpu.Impls(), ", ")+")")
 	f.BoolVar(&quick, "quick", false, "a short text and few ways, about a minute; op by op only with --ops")
-	f.IntVar(&opRows, "ops", 8, "rows of the prompt to compare op by op with the reference (0: none)")
-	f.StringVar(&expect, "expect", "", "fail unless the hash is this one")
+	f.IntVar(&opRows, "ops", 8, "compare `N` rows of the prompt op by op with the reference (0: none)")
+	f.StringVar(&expect, "expect", "", "fail unless the hash is `HASH`")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), atLeast("ops", 0, opRows), oneOf("kernels", cpu.Impls(), impls...)); err != nil {

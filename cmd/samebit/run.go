@@ -30,16 +30,16 @@ type genFlags struct {
 }
 
 func (f *genFlags) register(c *cobra.Command, temperature float32) {
-	c.Flags().IntVarP(&f.tokens, "tokens", "n", 256, "most tokens to generate")
-	c.Flags().Float32Var(&f.temperature, "temp", temperature, "temperature; 0 always takes the likeliest token")
-	c.Flags().IntVar(&f.topK, "top-k", 40, "draw from the K likeliest tokens (0: all)")
-	c.Flags().Float32Var(&f.topP, "top-p", 0.95, "draw from the likeliest tokens that make up this probability (1: all)")
-	c.Flags().Float32Var(&f.minP, "min-p", 0.05, "drop tokens less likely than this fraction of the likeliest (0: none)")
-	c.Flags().Float32Var(&f.repeat, "repeat-penalty", 1, "weaken tokens that occurred (1: off)")
-	c.Flags().Float32Var(&f.presence, "presence-penalty", 0, "subtract from the logits of tokens that occurred")
-	c.Flags().Float32Var(&f.frequency, "frequency-penalty", 0, "subtract per occurrence")
-	c.Flags().Uint64Var(&f.seed, "seed", 0, "seed of the random draws: the same seed gives the same text everywhere")
-	c.Flags().StringArrayVar(&f.stop, "stop", nil, "end the text before this string (may be repeated)")
+	c.Flags().IntVarP(&f.tokens, "tokens", "n", 256, "at most `N` tokens of text")
+	c.Flags().Float32Var(&f.temperature, "temp", temperature, "temperature `T`; 0 always takes the likeliest token")
+	c.Flags().IntVar(&f.topK, "top-k", 40, "draw from the `K` likeliest tokens (0: all)")
+	c.Flags().Float32Var(&f.topP, "top-p", 0.95, "draw from the likeliest tokens that make up the probability `P` (1: all)")
+	c.Flags().Float32Var(&f.minP, "min-p", 0.05, "drop tokens less likely than the fraction `P` of the likeliest (0: none)")
+	c.Flags().Float32Var(&f.repeat, "repeat-penalty", 1, "weaken tokens that occurred by `X` (1: off)")
+	c.Flags().Float32Var(&f.presence, "presence-penalty", 0, "subtract `X` from the logits of tokens that occurred")
+	c.Flags().Float32Var(&f.frequency, "frequency-penalty", 0, "subtract `X` per occurrence")
+	c.Flags().Uint64Var(&f.seed, "seed", 0, "`N` that begins the random draws: the same gives the same text everywhere")
+	c.Flags().StringArrayVar(&f.stop, "stop", nil, "end the text before `TEXT` (may be repeated)")
 	c.Flags().BoolVar(&f.ignoreEnd, "ignore-end", false, "go on after an end-of-text token")
 }
 

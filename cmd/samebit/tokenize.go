@@ -26,6 +26,7 @@ text is printed.`,
   samebit tokenize --json "Hello, world" | samebit tokenize --decode`,
 		Args: cobra.ArbitraryArgs,
 	}
+	c.Flags().SortFlags = false
 	c.Flags().StringVarP(&path, "model", "m", "", modelHelp+"; a directory with a tokenizer.json is enough")
 	c.Flags().BoolVar(&decode, "decode", false, "the text is token ids; print what they stand for")
 	c.Flags().BoolVar(&special, "special", false, "add the tokens that the model wants around a text")
