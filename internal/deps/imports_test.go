@@ -56,7 +56,7 @@ var rooms = []room{
 		"text is turned into ids without any model"},
 	{"token/jinja", nil, nil,
 		"templates of strangers must reach nothing"},
-	{"cache", []string{"backend", "checkpoint", "state", "tensor"}, nil,
+	{"cache", []string{"backend", "checkpoint", "state", "tensor"}, []string{"golang.org/x/sys"},
 		"which snapshots to keep does not depend on blocks or text"},
 	{"grad", []string{"backend", "tensor"}, nil,
 		"a tape wraps a stream and sees no model"},
