@@ -35,9 +35,10 @@ func (c *Cache) join(k Key, rows []state.Row, limit, have int) *flight {
 	return best
 }
 
-// wait blocks until f moves on and returns its newest checkpoint, retained, or nil.
-// It is called without the lock.
-func (c *Cache) wait(ctx context.Context, f *flight, step chan struct{}) (state.Snapshot, error) {
+// wait blocks until f moves on and returns its newest checkpoint, retained, if
+// that lies within the first limit rows of rows: the leader may be further by now,
+// on rows that are not shared. It is called without the lock.
+func (c *Cache) wait(ctx context.Context, f *flight, step chan struct{}, rows []state.Row, limit int) (state.Snapshot, error) {
 	var err error
 	select {
 	case <-step:
@@ -48,7 +49,9 @@ func (c *Cache) wait(ctx context.Context, f *flight, step chan struct{}) (state.
 	defer c.mu.Unlock()
 	var s state.Snapshot
 	if f.last != nil && err == nil {
-		s = f.last.Retain()
+		if n := f.last.Len(); n <= limit && commonRows(f.rows[:n], rows) == n {
+			s = f.last.Retain()
+		}
 	}
 	f.waiters--
 	f.tidy()

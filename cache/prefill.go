@@ -175,7 +175,7 @@ func (p *prefill) find() error {
 		p.release()
 		p.rep.Waits++
 		c.count(Waits, 1)
-		s, err := c.wait(p.ctx, f, step)
+		s, err := c.wait(p.ctx, f, step, p.rows, p.limit)
 		if err != nil {
 			return err
 		}
