@@ -199,6 +199,11 @@ func (m *Model) Pool() *state.Pool { return m.pool }
 // NewRunner returns an empty sequence for programs that work with rows and logits
 // instead of text. Close it, and its stream, before the model.
 func (m *Model) NewRunner() (*nn.Runner, backend.Stream, error) {
+	done, err := m.use()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
 	s, err := m.dev.NewStream()
 	if err != nil {
 		return nil, nil, err

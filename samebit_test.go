@@ -1,0 +1,358 @@
+package samebit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"samebit"
+	"samebit/backend"
+	"samebit/backend/cpu"
+	"samebit/backend/ref"
+	"samebit/checkpoint"
+)
+
+// tiny is a model of random weights with a vocabulary of 512 and a ChatML
+// template; hybrid one with recurrent layers.
+const (
+	tiny   = "testdata/models/gguf/qwen3-bf16.gguf"
+	hybrid = "testdata/models/gguf/qwen35-f32.gguf"
+)
+
+var bg = context.Background()
+
+func open(t testing.TB, path string, cfg samebit.Config) *samebit.Model {
+	t.Helper()
+	if cfg.Device == nil && cfg.Threads == 0 {
+		cfg.Threads = 2
+	}
+	m, err := samebit.Open(path, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// generate collects a text.
+func generate(t testing.TB, m *samebit.Model, prompt string, g samebit.Gen) string {
+	t.Helper()
+	var b strings.Builder
+	for tok, err := range m.Generate(bg, prompt, g) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(tok.Text)
+	}
+	return b.String()
+}
+
+// directory makes a complete Hugging Face model directory.
+func directory(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	for from, names := range map[string][]string{
+		"testdata/models/checkpoints/qwen3-tied-fp32": {"config.json", "generation_config.json", "model.safetensors"},
+		"testdata/models/tokenizers/bpe-512":          {"tokenizer.json", "tokenizer_config.json"},
+	} {
+		for _, n := range names {
+			b, err := os.ReadFile(filepath.Join(from, n))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, n), b, 0o644)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
+}
+
+// TestOneText: devices, threads, chunks and formats change nothing.
+func TestOneText(t *testing.T) {
+	dev := ref.New()
+	for _, path := range []string{tiny, hybrid, directory(t)} {
+		want := generate(t, open(t, path, samebit.Config{}), "Hello world", samebit.Gen{MaxTokens: 24})
+		if want == "" {
+			t.Errorf("%s generates nothing", path)
+		}
+		for _, cfg := range []samebit.Config{{Threads: 1}, {Threads: 3, ChunkRows: 1}, {ChunkRows: 3}, {Context: 40}, {Device: dev, ChunkRows: 5}} {
+			if got := generate(t, open(t, path, cfg), "Hello world", samebit.Gen{MaxTokens: 24}); got != want {
+				t.Errorf("%s with %+v: text %q, want %q", path, cfg, got, want)
+			}
+		}
+	}
+	if s, err := dev.NewStream(); err != nil {
+		t.Errorf("a model closed a device that was given to it: %v", err)
+	} else {
+		s.Close()
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, b []byte) string {
+		t.Helper()
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	foreign := func(kv ...checkpoint.KV) []byte {
+		var b bytes.Buffer
+		if err := checkpoint.WriteGGUF(&b, nil, kv); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	model, err := os.ReadFile(tiny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := directory(t)
+	small := directory(t)
+	cfg, err := os.ReadFile(filepath.Join(small, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.WriteFile(filepath.Join(small, "config.json"), bytes.Replace(cfg, []byte(`"vocab_size": 512`), []byte(`"vocab_size": 500`), 1), 0o644)
+	bare := directory(t)
+	os.Remove(filepath.Join(bare, "tokenizer.json"))
+	unconfigured := directory(t)
+	os.Remove(filepath.Join(unconfigured, "config.json"))
+	if err := os.Mkdir(filepath.Join(dir, "empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		why, path string
+		cfg       samebit.Config
+		want      []string
+	}{
+		{"no such file", filepath.Join(dir, "nothing.gguf"), samebit.Config{}, []string{"nothing.gguf", ".gguf file or a directory"}},
+		{"an empty name", "", samebit.Config{}, []string{"directory with config.json"}},
+		{"a text file", write("notes.txt", []byte("dear diary, today I downloaded a model")), samebit.Config{}, []string{"notes.txt"}},
+		{"an empty file", write("empty.gguf", nil), samebit.Config{}, []string{"empty.gguf"}},
+		{"an empty directory", filepath.Join(dir, "empty"), samebit.Config{}, []string{"empty"}},
+		{"another architecture", write("mamba.gguf", foreign(checkpoint.KV{Key: "general.architecture", Value: "mamba"})), samebit.Config{}, []string{"mamba.gguf", `"mamba"`, "qwen3"}},
+		{"no architecture", write("none.gguf", foreign()), samebit.Config{}, []string{"general.architecture"}},
+		{"half a file", write("half.gguf", model[:len(model)/2]), samebit.Config{}, []string{"half.gguf"}},
+		{"a file without its last bytes", write("cut.gguf", model[:len(model)-40]), samebit.Config{}, []string{"cut.gguf"}},
+		{"a lone safetensors file", filepath.Join(whole, "model.safetensors"), samebit.Config{}, []string{"model.safetensors", "directory"}},
+		{"a directory without a tokenizer", bare, samebit.Config{}, []string{"tokenizer.json"}},
+		{"a directory without a config", unconfigured, samebit.Config{}, []string{"config.json"}},
+		{"a tokenizer of another model", small, samebit.Config{}, []string{"512 ids", "500 rows"}},
+		{"too long a context", tiny, samebit.Config{Context: 4096}, []string{"4096", "512"}},
+		{"a negative context", tiny, samebit.Config{Context: -1}, []string{"negative"}},
+		{"negative chunks", tiny, samebit.Config{ChunkRows: -1}, []string{"negative"}},
+		{"negative threads", tiny, samebit.Config{Threads: -1}, []string{"negative"}},
+	} {
+		m, err := samebit.Open(tt.path, tt.cfg)
+		if err == nil {
+			m.Close()
+			t.Errorf("%s: no error", tt.why)
+			continue
+		}
+		for _, w := range tt.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: error %q, want %q in it", tt.why, err, w)
+			}
+		}
+	}
+	for n := 0; n < len(model); n += 1 + len(model)/60 { // never a panic, wherever it was cut
+		if m, err := samebit.Open(write("t.gguf", model[:n]), samebit.Config{Threads: 1}); err == nil {
+			m.Close()
+			t.Errorf("a model cut to %d of %d bytes was opened", n, len(model))
+		}
+	}
+	ctx, cancel := context.WithCancel(bg)
+	cancel()
+	if _, err := samebit.OpenContext(ctx, tiny, samebit.Config{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("opened with a cancelled context: %v", err)
+	}
+	if _, err := samebit.OpenTokenizer(filepath.Join(dir, "nothing")); err == nil {
+		t.Error("a tokenizer of nothing was opened")
+	}
+	for _, path := range []string{tiny, whole} {
+		if tok, err := samebit.OpenTokenizer(path); err != nil || tok.Size() != 512 {
+			t.Errorf("tokenizer of %s: %v", path, err)
+		}
+	}
+}
+
+func TestUseAfterClose(t *testing.T) {
+	dev, err := cpu.New(cpu.Config{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	for _, d := range []backend.Device{nil, dev} { // own and borrowed
+		m, err := samebit.Open(tiny, samebit.Config{Device: d, Threads: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := m.NewChat(samebit.ChatConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		c.Close()
+		for range 2 {
+			if err := m.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := 0
+		for _, err := range m.Generate(bg, "Hello", samebit.Gen{}) {
+			if n++; !errors.Is(err, samebit.ErrClosed) {
+				t.Errorf("Generate of a closed model: %v", err)
+			}
+		}
+		for _, err := range c.Send(bg, "Hello", samebit.Gen{}) {
+			if n++; err == nil {
+				t.Error("a closed chat answers")
+			}
+		}
+		if n != 2 {
+			t.Errorf("%d tokens from closed things, want an error each", n)
+		}
+		if _, err := m.NewChat(samebit.ChatConfig{}); !errors.Is(err, samebit.ErrClosed) {
+			t.Errorf("NewChat of a closed model: %v", err)
+		}
+		if _, _, err := m.NewRunner(); !errors.Is(err, samebit.ErrClosed) {
+			t.Errorf("NewRunner of a closed model: %v", err)
+		}
+		if _, err := m.RenderChat([]samebit.Message{{Role: "user", Content: "x"}}, samebit.ChatConfig{}); err != nil {
+			t.Errorf("rendering needs no weights: %v", err)
+		}
+	}
+}
+
+// TestCloseWaits closes a model while it generates elsewhere.
+func TestCloseWaits(t *testing.T) {
+	m, err := samebit.Open(tiny, samebit.Config{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := generate(t, m, "Hello world", samebit.Gen{MaxTokens: 30})
+	begun, text, closed := make(chan bool), make(chan string), make(chan error, 1)
+	go func() {
+		var b strings.Builder
+		n := 0
+		for tok, err := range m.Generate(bg, "Hello world", samebit.Gen{MaxTokens: 30}) {
+			if err != nil {
+				t.Error(err)
+			}
+			b.WriteString(tok.Text)
+			if n++; n == 3 {
+				begun <- true
+				begun <- true
+			}
+		}
+		text <- b.String()
+	}()
+	<-begun
+	go func() { closed <- m.Close() }()
+	for { // until Close has begun
+		var err error
+		for _, err = range m.Generate(bg, "x", samebit.Gen{MaxTokens: 1}) {
+		}
+		if errors.Is(err, samebit.ErrClosed) {
+			break
+		}
+		runtime.Gosched()
+	}
+	select {
+	case err := <-closed:
+		t.Fatalf("Close did not wait for a generation: %v", err)
+	default:
+	}
+	<-begun
+	if got := <-text; got != want {
+		t.Errorf("text %q while closing, want %q", got, want)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOpenCloseMemory opens and closes a model again and again.
+func TestOpenCloseMemory(t *testing.T) {
+	rounds := 300
+	if testing.Short() {
+		rounds = 60
+	}
+	goroutines := runtime.NumGoroutine()
+	round := func() {
+		m, err := samebit.Open(tiny, samebit.Config{Threads: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range m.Generate(bg, "Hello", samebit.Gen{MaxTokens: 2}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		round()
+	}
+	heap, rss := memory(t)
+	for range rounds {
+		round()
+	}
+	heap2, rss2 := memory(t)
+	if heap2 > heap+1<<20 {
+		t.Errorf("the heap grew from %d to %d bytes over %d models", heap, heap2, rounds)
+	}
+	if rss2 > rss+16<<20 {
+		t.Errorf("resident memory grew from %d to %d bytes over %d models", rss, rss2, rounds)
+	}
+	settle(t, goroutines)
+}
+
+// memory is the live heap and, where the system says, resident memory.
+func memory(t *testing.T) (heap, resident int64) {
+	t.Helper()
+	runtime.GC()
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	if b, err := os.ReadFile("/proc/self/statm"); err == nil {
+		if f := strings.Fields(string(b)); len(f) > 1 {
+			pages, _ := strconv.ParseInt(f[1], 10, 64)
+			resident = pages * int64(os.Getpagesize())
+		}
+	}
+	return int64(s.HeapAlloc), resident
+}
+
+// settle waits until no more goroutines run than before.
+func settle(t *testing.T, before int) {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for runtime.NumGoroutine() > before {
+		if time.Now().After(deadline) {
+			t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+			return
+		}
+		runtime.Gosched()
+	}
+}
