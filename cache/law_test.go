@@ -121,11 +121,19 @@ func TestCachedEqualsCold(t *testing.T) {
 
 func runPlan(t *testing.T, m *model, p plan) (sum cache.Stats) {
 	t.Helper()
-	if p.disk {
-		p.cfg.Dir = t.TempDir()
-	}
 	ctx := context.Background()
-	c, err := cache.New(m.pool, p.cfg)
+	dir := t.TempDir()
+	open := func() (*cache.Cache, error) {
+		if p.disk {
+			d, err := cache.OpenUnsynced(dir, p.cfg.DiskBytes)
+			if err != nil {
+				return nil, err
+			}
+			p.cfg.Store = d
+		}
+		return cache.New(m.pool, p.cfg)
+	}
+	c, err := open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +152,7 @@ func runPlan(t *testing.T, m *model, p plan) (sum cache.Stats) {
 	for i, b := range p.batch {
 		if i > 0 && p.restart {
 			shut()
-			if c, err = cache.New(m.pool, p.cfg); err != nil {
+			if c, err = open(); err != nil {
 				t.Fatal(err)
 			}
 		}
