@@ -159,9 +159,7 @@ func (j *blasJob) product(alpha, beta float32) {
 		return
 	}
 	p.serial = int64(p.m)*int64(p.n)*int64(p.k) <= serialWork
-	if p.part == whole && p.m > 1 && filled(p.m, p.n) > 2*filled(p.n, p.m) {
-		// Few columns: compute Cᵀ, whose columns fill the vectors better. FMA does
-		// not care which factor comes first.
+	if p.turns() {
 		p.m, p.n = p.n, p.m
 		p.a, p.w = p.w, p.a
 		p.rowStep, p.colStep = p.colStep, p.rowStep
@@ -173,8 +171,16 @@ func (j *blasJob) product(alpha, beta float32) {
 	j.manyRows()
 }
 
-// filled is the work of m rows and n columns with columns in full panels.
-func filled(m, n int) int { return m * panel.Count(n) * panel.Width }
+// turns says whether to compute Cᵀ = W·Aᵀ instead, for the same bits: FMA does
+// not care which factor comes first. Outputs with few columns fill the vectors
+// better that way, or spare a pass over the long factor to pack it.
+func (p *blasProduct) turns() bool {
+	if p.part != whole || p.m == 1 {
+		return false
+	}
+	filled := func(m, n int) int { return m * panel.Count(n) }
+	return filled(p.m, p.n) > 2*filled(p.n, p.m) || p.n <= 2*panel.Width && p.m >= 8*p.n
+}
 
 // span returns the columns of row i that take part, cut to [j0, j1).
 func (p *blasProduct) span(i, j0, j1 int) (int, int) {
