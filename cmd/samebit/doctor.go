@@ -23,6 +23,7 @@ type diagnosis struct {
 	Host      host.Facts  `json:"host"`
 	Kernels   []string    `json:"kernels"` // available, the fastest last
 	InUse     string      `json:"kernels_in_use"`
+	Problem   string      `json:"device_problem,omitempty"` // why nothing can run
 	Threads   int         `json:"threads"`
 	Subnormal bool        `json:"subnormals_exact"`
 	Checks    []selfCheck `json:"self_check"`
@@ -59,7 +60,7 @@ differs, or if the model that was named cannot be used.`,
 		if err := mf.check(); err != nil {
 			return err
 		}
-		d := &diagnosis{Version: version(), Host: host.Read(), Kernels: cpu.Impls(), Advice: []string{}}
+		d := &diagnosis{Version: version(), Host: host.Read(), Kernels: cpu.Impls(), Checks: []selfCheck{}, Advice: []string{}}
 		bad := d.examine(c.Context(), &mf)
 		if err := c.Context().Err(); err != nil {
 			return err
@@ -80,7 +81,7 @@ differs, or if the model that was named cannot be used.`,
 func (d *diagnosis) examine(ctx context.Context, mf *modelFlags) (bad error) {
 	dev, err := newDevice("cpu", mf.threads)
 	if err != nil {
-		bad = err
+		bad, d.Problem = err, err.Error()
 	} else {
 		defer dev.Close()
 		info := dev.Info()
@@ -119,6 +120,13 @@ func (d *diagnosis) examine(ctx context.Context, mf *modelFlags) (bad error) {
 
 func (d *diagnosis) advise(mf *modelFlags) {
 	say := func(format string, args ...any) { d.Advice = append(d.Advice, fmt.Sprintf(format, args...)) }
+	if d.Problem != "" {
+		if impl := os.Getenv("SAMEBIT_CPU"); impl != "" {
+			say("SAMEBIT_CPU=%s: unset it, or choose one of %s", impl, strings.Join(d.Kernels, ", "))
+		} else {
+			say("nothing can run on the cpu device here: %s", d.Problem)
+		}
+	}
 	for _, k := range d.Checks {
 		if k.Differing > 0 || k.Problem != "" {
 			say("do not use the kernels %s: choose others with SAMEBIT_CPU, and report the first difference above", k.Kernels)
@@ -162,8 +170,15 @@ func (d *diagnosis) print(out io.Writer) error {
 	fmt.Fprintf(w, "samebit\t%s, %s/%s\n", d.Version, h.OS, h.Arch)
 	fmt.Fprintf(w, "processor\t%s\n", known(h.Processor))
 	fmt.Fprintf(w, "features\t%s\n", known(strings.Join(h.Features, " ")))
-	fmt.Fprintf(w, "kernels\t%s in use, of %s\n", known(d.InUse), strings.Join(d.Kernels, ", "))
+	if d.InUse != "" {
+		fmt.Fprintf(w, "kernels\t%s in use, of %s\n", d.InUse, strings.Join(d.Kernels, ", "))
+	} else {
+		fmt.Fprintf(w, "kernels\t%s\n", d.Problem)
+	}
 	procs := fmt.Sprintf("%d on %d processors", d.Threads, h.Processors)
+	if d.Threads == 0 {
+		procs = fmt.Sprintf("none, on %d processors", h.Processors)
+	}
 	if h.Installed > h.Processors {
 		procs += fmt.Sprintf(" of %d", h.Installed)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
@@ -208,13 +209,24 @@ func (b *bar) update(done, total int64) {
 			return
 		}
 		b.bar = progressbar.NewOptions64(total, progressbar.OptionSetDescription(b.what), progressbar.OptionSetWriter(os.Stderr),
-			progressbar.OptionShowBytes(b.bytes), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30), progressbar.OptionShowCount())
+			progressbar.OptionShowBytes(b.bytes), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond))
+		b.bar.RenderBlank()
 	}
 	b.bar.Set64(done)
 }
 
 // rows is update for counts of rows.
 func (b *bar) rows(done, total int) { b.update(int64(done), int64(total)) }
+
+// longPrompt is a number of rows that is worth a bar.
+const longPrompt = 256
+
+// begin shows the bar before the first rows are done.
+func (b *bar) begin(total int) {
+	if total >= longPrompt {
+		b.rows(0, total)
+	}
+}
 
 // finish wipes the bar.
 func (b *bar) finish() {

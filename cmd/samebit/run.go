@@ -132,6 +132,7 @@ into one JSON object together with the text and its token ids.`,
 		}
 		progress := newBar("reading the prompt", false)
 		gen.Prefill = progress.rows
+		progress.begin(len(ids))
 		err = generate(c.Context(), m, ids, gen, stream, progress.finish, &res)
 		stopped := errors.Is(err, context.Canceled)
 		if err != nil && !stopped {

@@ -54,6 +54,11 @@ func checkKernels(impl string, threads int, want []opResult) selfCheck {
 		c.Problem = err.Error()
 		return c
 	}
+	return checkAgainst(c, got, want)
+}
+
+// checkAgainst counts what differs.
+func checkAgainst(c selfCheck, got, want []opResult) selfCheck {
 	for i, g := range got {
 		c.Ops++
 		for j, v := range g.values {

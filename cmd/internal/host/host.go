@@ -46,7 +46,7 @@ func (f *Facts) Usable() int64 {
 
 // features lists what kernels may be chosen by.
 func features() []string {
-	var l []string
+	l := []string{}
 	for name, has := range instructions() {
 		if has {
 			l = append(l, name)
