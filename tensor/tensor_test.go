@@ -110,7 +110,7 @@ func TestOutOfRangeGivesInvalid(t *testing.T) {
 	var zero tensor.Tensor
 	for i, v := range []tensor.Tensor{
 		x.Rows(-1, 2), x.Rows(2, 1), x.Rows(0, 4), x.Rows(4, 4), x.Cols(-1, 2), x.Cols(5, 4), x.Cols(0, 9),
-		x.Heads(3, 3), x.Heads(-2, -4), x.Heads(0, 8), x.Heads(1<<31, 8), x.Heads(2, 4).Heads(2, 2), one.Heads(2, 2),
+		x.Heads(3, 3), x.Heads(-2, -4), x.Heads(0, 8), x.Heads(math.MaxInt, 8), x.Heads(2, 4).Heads(2, 2), one.Heads(2, 2),
 		x.Index(-1), x.Index(3), one.Index(0), x.Reshape(5, 5), x.Reshape(), x.Reshape(-3, -8), x.Reshape(2, 3, 2, 2, 1),
 		x.Cols(0, 4).Reshape(12), x.Reshape(math.MaxInt32, math.MaxInt32, 4, 6), q.Cols(0, 32), q.Heads(2, 32), q.Reshape(192),
 		zero.Rows(0, 0), zero.Cols(0, 0), zero.Heads(0, 0), zero.Index(0), zero.Reshape(0), zero.On(tensor.Bytes(nil)),

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"samebit/backend"
@@ -241,7 +242,7 @@ func wrong(e *Env) []badCall {
 		{"a plan that begins at row 1", func() { plan(backend.Seg{Row: 1, Rows: 1}) }},
 		{"a plan with a gap", func() { plan(seg(1), backend.Seg{Row: 2, Rows: 1}) }},
 		{"a segment without rows", func() { plan(backend.Seg{}) }},
-		{"a segment with too many rows", func() { plan(backend.Seg{Rows: 1 << 62}) }},
+		{"a segment with too many rows", func() { plan(backend.Seg{Rows: math.MaxInt}) }},
 		{"a negative slot", func() { plan(backend.Seg{Rows: 1, Slot: -1}) }},
 		{"a slot beyond all pages", func() { plan(backend.Seg{Rows: 2, Slot: 1<<31 - 2, KV: pages}) }},
 		{"a negative position", func() { plan(backend.Seg{Rows: 1, Pos: -1}) }},

@@ -9,7 +9,7 @@ import (
 // deltaOp holds the operands of the delta-net op under way.
 type deltaOp struct {
 	dst, q, k, v, g, beta matrix
-	a, b                  matrix
+	b                     matrix
 	aExp, dtBias          []float32
 	layer, per            int
 	heads, dk, dv         int
