@@ -20,7 +20,8 @@ type Env struct {
 	Dev backend.Device
 	S   backend.Stream
 
-	pad     int // floats between rows of the operands made from now on
+	shared  bool // the stream outlives the Env
+	pad     int  // floats between rows of the operands made from now on
 	outs    []*out
 	bufs    []tensor.Buffer
 	weights []backend.Weight
@@ -46,7 +47,9 @@ func newEnv(t testing.TB, dev backend.Device) *Env {
 
 // close frees the operands.
 func (e *Env) close() {
-	if err := e.S.Close(); err != nil {
+	if e.shared {
+		e.S.Reset()
+	} else if err := e.S.Close(); err != nil {
 		e.T.Error(err)
 	}
 	for _, w := range e.weights {

@@ -220,14 +220,11 @@ func (w *world) pass(e *Env, pass []step, segs []backend.Seg, lin []backend.Weig
 	}
 }
 
-// runLaws plays random worlds: alone and whole on package ref and on the device,
-// then cut and joined.
-func runLaws(t *testing.T, dev backend.Device) {
-	plans := 70
-	if testing.Short() {
-		plans = 4
-	}
-	for i := range plans {
+// Laws plays the random worlds from first on: whole sequences alone, on package
+// ref (every fourth) and on the device, then cut and joined in three ways.
+func Laws(t testing.TB, dev backend.Device, first, plans int) {
+	t.Helper()
+	for i := first; i < first+plans; i++ {
 		w := newWorld(t, i)
 		want := w.run(t, dev, w.alone())
 		if i%4 == 0 {

@@ -32,21 +32,41 @@ func Cases() []Case {
 // the device in a cleanup of its t.
 func Run(t *testing.T, open func(t *testing.T) backend.Device) {
 	t.Run("ops", func(t *testing.T) { RunCases(t, open(t), Cases()) })
-	t.Run("laws", func(t *testing.T) { runLaws(t, open(t)) })
+	t.Run("meaning", func(t *testing.T) { runMeaning(t, open(t)) })
+	t.Run("laws", func(t *testing.T) {
+		plans := 70
+		if testing.Short() {
+			plans = 4
+		}
+		Laws(t, open(t), 0, plans)
+	})
 	t.Run("errors", func(t *testing.T) { runErrors(t, open(t)) })
 	t.Run("memory", func(t *testing.T) { runMemory(t, open(t)) })
 	t.Run("closed", func(t *testing.T) { runClosed(t, open(t)) })
 }
 
-// RunCases compares a device with package ref, case by case.
+// RunCases compares a device with package ref, case by case, in an order drawn
+// from Seed. All cases share a stream, so that its scratch memory holds what the
+// cases before left, NaN among it.
 func RunCases(t *testing.T, dev backend.Device, cases []Case) {
-	for i := range cases {
-		c := &cases[i]
-		if testing.Short() && i%3 != 0 {
-			continue
-		}
+	s, err := dev.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := tensortest.NewRand(Seed, "order")
+	order := slices.Clone(cases)
+	for i := len(order) - 1; i > 0; i-- {
+		j := r.Intn(i + 1)
+		order[i], order[j] = order[j], order[i]
+	}
+	if testing.Short() {
+		order = order[:len(order)/3]
+	}
+	for i := range order {
+		c := &order[i]
 		t.Run(c.Op+"/"+c.Name, func(t *testing.T) {
-			want, got := runCase(t, ref.New(), c), runCase(t, dev, c)
+			want, got := runCase(newEnv(t, ref.New()), c), runCase(&Env{T: t, Dev: dev, S: s, shared: true, pad: 3}, c)
 			if d := diff(want, got); d != "" {
 				t.Errorf("%s %s (%s), seed %d, (-ref +%s):\n%s", c.Op, c.Name, c.Why, Seed, dev.Name(), d)
 			}
@@ -54,9 +74,8 @@ func RunCases(t *testing.T, dev backend.Device, cases []Case) {
 	}
 }
 
-func runCase(t *testing.T, dev backend.Device, c *Case) []Result {
-	t.Helper()
-	e := newEnv(t, dev)
+func runCase(e *Env, c *Case) []Result {
+	e.T.Helper()
 	defer e.close()
 	c.Run(e, tensortest.NewRand(Seed, c.Op, c.Name))
 	return e.Results()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"samebit/backend"
@@ -39,11 +40,23 @@ func TestImplsAndThreads(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) {
-					backendtest.RunCases(t, open(t, cpu.Config{Threads: threads, Impl: impl}), backendtest.Cases())
+					dev := open(t, cpu.Config{Threads: threads, Impl: impl})
+					backendtest.RunCases(t, dev, backendtest.Cases())
+					backendtest.Laws(t, dev, 100*threads, 2)
 				})
 			}
 		})
 	}
+}
+
+// Streams of one device may run at the same time.
+func TestConcurrentStreams(t *testing.T) {
+	dev := open(t, cpu.Config{Threads: 3})
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() { backendtest.Laws(t, dev, 1000+10*g, 2) })
+	}
+	wg.Wait()
 }
 
 func TestNewRefuses(t *testing.T) {
