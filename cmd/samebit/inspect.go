@@ -1,10 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +34,7 @@ is truncated or malformed is an error; an architecture that only others can run 
 	}
 	c.Flags().SortFlags = false
 	c.Flags().BoolVar(&tensors, "tensors", false, "list every tensor with its type and shape")
-	c.Flags().BoolVar(&meta, "meta", false, "list the metadata (long arrays are cut)")
+	c.Flags().BoolVar(&meta, "meta", false, "list the metadata (long values are cut, but not in JSON)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		set, cfg, cfgErr := openSet(args[0])
@@ -46,8 +48,15 @@ is truncated or malformed is an error; an architecture that only others can run 
 				Summary checkpoint.Summary `json:"summary"`
 				Config  *qwen3.Config      `json:"config,omitempty"`
 				Problem string             `json:"problem,omitempty"`
+				Meta    map[string]any     `json:"meta,omitempty"`
 				Tensors []checkpoint.Info  `json:"tensors,omitempty"`
 			}{Summary: sum}
+			if meta {
+				var err error
+				if out.Meta, err = jsonMeta(set.Meta); err != nil {
+					return err
+				}
+			}
 			if cfgErr == nil {
 				out.Config = &cfg
 			} else {
@@ -73,13 +82,13 @@ is truncated or malformed is an error; an architecture that only others can run 
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(w, "%s\t%s\n", k, short(v))
+				fmt.Fprintf(w, "%s\t%s\n", short(k), short(v))
 			}
 		}
 		if tensors {
 			fmt.Fprintln(w)
 			for _, i := range set.Infos() {
-				fmt.Fprintf(w, "%s\t%v\t%v\t%d bytes\n", i.Name, i.Type, i.Shape, i.Bytes)
+				fmt.Fprintf(w, "%s\t%v\t%v\t%d bytes\n", short(i.Name), i.Type, i.Shape, i.Bytes)
 			}
 		}
 		return nil
@@ -90,7 +99,7 @@ is truncated or malformed is an error; an architecture that only others can run 
 func printSummary(w *tabwriter.Writer, s checkpoint.Summary) {
 	fmt.Fprintf(w, "format\t%v\n", s.Format)
 	if s.Architecture != "" {
-		fmt.Fprintf(w, "architecture\t%s\n", s.Architecture)
+		fmt.Fprintf(w, "architecture\t%s\n", short(s.Architecture))
 	}
 	fmt.Fprintf(w, "tensors\t%d with %s values in %s\n", s.Tensors, count(s.Parameters), size(s.Bytes))
 	for _, t := range s.Types {
@@ -145,11 +154,32 @@ func printConfig(w *tabwriter.Writer, c *qwen3.Config) {
 	fmt.Fprintf(w, "head\t%s\n", map[bool]string{true: "tied to the embedding", false: "separate"}[c.Tied])
 }
 
-// short is a value on one line.
+// short is a value on one line, without characters that would move the cursor.
 func short(v any) string {
 	s := strings.Join(strings.Fields(fmt.Sprint(v)), " ")
 	if r := []rune(s); len(r) > 120 {
 		s = string(r[:120]) + "…"
 	}
-	return s
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
+}
+
+// jsonMeta is the metadata for JSON, which knows no NaN: such values become text.
+func jsonMeta(m checkpoint.Meta) (map[string]any, error) {
+	out := map[string]any{}
+	for _, k := range m.Keys() {
+		v, err := m.Value(k)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := json.Marshal(v); err != nil {
+			v = fmt.Sprint(v)
+		}
+		out[k] = v
+	}
+	return out, nil
 }

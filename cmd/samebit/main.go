@@ -32,6 +32,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	out := &sticky{w: os.Stdout}
 	root := newRoot()
 	root.SetOut(out)
@@ -107,16 +108,6 @@ alone. Exit codes: 0, 1 for a failure, 2 for wrong usage, 130 for an interrupt.`
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newRun(), newChat(), newInspect(), newTokenize(), newParity(), newDoctor(), newBench())
-	for _, c := range root.Commands() {
-		if args := c.Args; args != nil {
-			c.Args = func(c *cobra.Command, a []string) error {
-				if err := args(c, a); err != nil {
-					return usagef("%s: %w", c.Name(), err)
-				}
-				return nil
-			}
-		}
-	}
 	root.SetHelpCommand(&cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Show how a command is used",
@@ -139,7 +130,25 @@ alone. Exit codes: 0, 1 for a failure, 2 for wrong usage, 130 for an interrupt.`
 	})
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		wrongArgs(c)
+	}
 	return root
+}
+
+// wrongArgs makes wrong arguments of a command, and of those below it, wrong use.
+func wrongArgs(c *cobra.Command) {
+	if args := c.Args; args != nil {
+		c.Args = func(c *cobra.Command, a []string) error {
+			if err := args(c, a); err != nil {
+				return usagef("%s: %w", c.Name(), err)
+			}
+			return nil
+		}
+	}
+	for _, sub := range c.Commands() {
+		wrongArgs(sub)
+	}
 }
 
 func unknownCommand(root *cobra.Command, name string) error {

@@ -31,6 +31,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("MODELS", models)
 			e.Setenv("TINY", filepath.Join(models, "gguf", "qwen3-bf16.gguf"))
 			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache")) // without the fetched model
+			e.Setenv("BELL", "\x07[1m")
 			e.Setenv("HOME", e.WorkDir)
 			return nil
 		},
