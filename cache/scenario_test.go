@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"samebit/state"
-	"samebit/tensor"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -36,67 +35,6 @@ type scenario struct {
 		} `json:"expect"`
 	} `json:"requests"`
 	Stats map[string]int64 `json:"stats"`
-}
-
-// world is where the fakes of a test keep their account.
-type world struct {
-	live    int // snapshots with references
-	evicted [][2]int
-}
-
-// fakeGroup stands for the keys and values that the checkpoints of one row share.
-type fakeGroup struct {
-	id    int
-	bytes int64
-}
-
-type fakeSnap struct {
-	w     *world
-	model state.ID
-	group *fakeGroup
-	n     int
-	refs  int
-}
-
-func (s *fakeSnap) Model() state.ID                              { return s.model }
-func (s *fakeSnap) Len() int                                     { return s.n }
-func (s *fakeSnap) Bytes() int64                                 { return 1000 + s.group.bytes }
-func (s *fakeSnap) Save(func(string, tensor.Tensor) error) error { return nil }
-func (s *fakeSnap) Retain() state.Snapshot                       { s.refs++; return s }
-func (s *fakeSnap) Pieces(f func(any, int64))                    { f(s, 1000); f(s.group, s.group.bytes) }
-func (s *fakeSnap) Release() {
-	if s.refs--; s.refs == 0 {
-		s.w.live--
-		s.w.evicted = append(s.w.evicted, [2]int{s.group.id, s.n})
-	}
-}
-
-// fakeSeq is an appender without a model.
-type fakeSeq struct {
-	w     *world
-	model state.ID
-	group *fakeGroup
-	n     int
-	spans [][2]int
-}
-
-func (q *fakeSeq) Reset() error { q.n = 0; return nil }
-func (q *fakeSeq) Resume(rows []state.Row, s state.Snapshot) error {
-	q.n = len(rows)
-	return nil
-}
-func (q *fakeSeq) Adopt(rows []state.Row, _ func(string) (tensor.Tensor, error)) error {
-	q.n = len(rows)
-	return nil
-}
-func (q *fakeSeq) Append(_ context.Context, rows []state.Row) error {
-	q.spans = append(q.spans, [2]int{q.n, q.n + len(rows)})
-	q.n += len(rows)
-	return nil
-}
-func (q *fakeSeq) Snapshot() (state.Snapshot, error) {
-	q.w.live++
-	return &fakeSnap{w: q.w, model: q.model, group: q.group, n: q.n, refs: 1}, nil
 }
 
 // segments builds the rows of a prefix by the goldens' formula.
