@@ -94,8 +94,8 @@ func TestSgemmBits(t *testing.T) {
 // few rows, few columns, several blocks of rows, several passes.
 func TestSgemmLaws(t *testing.T) {
 	const seed = 12
-	list := []shape{{300, 280, 300}, {460, 70, 1030}, {40, 1300, 200}, {3, 1100, 2100}}
-	if testing.Short() {
+	list := []shape{{300, 280, 300}, {460, 70, 1030}, {40, 1300, 200}, {3, 1100, 2100}, {470, 70, 9000}, {2, 33, 5000}}
+	if testing.Short() || raceEnabled {
 		list = []shape{{60, 70, 140}}
 	}
 	r := rand.New(rand.NewPCG(seed, 1))
