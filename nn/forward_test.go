@@ -140,6 +140,36 @@ func TestContinuousRows(t *testing.T) {
 	}
 }
 
+// TestEqualPrompts puts one prompt eight times into a pass, half of them from a
+// shared snapshot.
+func TestEqualPrompts(t *testing.T) {
+	for _, model := range models {
+		g := newRig(t, model, 0)
+		s := g.scripts(model)[0]
+		c := g.ctx()
+		first := g.state()
+		g.must(g.dec.Forward(bg, c, []nn.Seq{{State: first, In: s.rows[:70]}}))
+		snap, err := first.Snapshot()
+		g.must(err)
+		defer snap.Release()
+		seqs := make([]nn.Seq, 8)
+		for i := range seqs {
+			seqs[i] = nn.Seq{State: g.state(), In: s.rows[:100], Want: nn.WantLast}
+			if i%2 == 1 {
+				g.must(seqs[i].State.Restore(snap))
+				seqs[i].In = s.rows[70:100]
+			}
+		}
+		for at := 100; at < 110; at++ {
+			g.must(g.dec.Forward(bg, c, seqs))
+			for i := range seqs {
+				g.same(model+" eight times", seqs[i].Logits, s.logits[at-1])
+				seqs[i].In = s.rows[at : at+1]
+			}
+		}
+	}
+}
+
 // TestBadRow puts a row of NaN into a batch: only its own sequence suffers.
 func TestBadRow(t *testing.T) {
 	for _, model := range models {
