@@ -1,0 +1,501 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"samebit/checkpoint"
+	"samebit/state"
+	"samebit/tensor"
+)
+
+// faulty is a folder whose process dies at an operation.
+type faulty struct {
+	osFolder
+	rng    *rand.Rand
+	left   int  // operations until death; negative: never
+	lost   bool // the machine dies too: what was not synced is in doubt
+	dead   bool
+	ops    int
+	doubt  map[string]bool        // files whose content may be lost
+	undo   map[string]([2]string) // renames that may be lost
+	failOn error                  // if set, operations fail with it instead of dying
+}
+
+var errDead = errors.New("the process is dead")
+
+func (d *faulty) op() error {
+	d.ops++
+	if d.dead {
+		return errDead
+	}
+	if d.left == 0 {
+		if d.failOn != nil {
+			d.left = -1
+			return d.failOn
+		}
+		d.dead = true
+		return errDead
+	}
+	if d.left > 0 {
+		d.left--
+	}
+	return nil
+}
+
+func (d *faulty) create(name string) (file, error) {
+	if err := d.op(); err != nil {
+		return nil, err
+	}
+	f, err := d.osFolder.create(name)
+	if err != nil {
+		return nil, err
+	}
+	d.doubt[name] = true
+	return &faultyFile{f.(*os.File), d, name}, nil
+}
+
+type faultyFile struct {
+	f    *os.File
+	d    *faulty
+	name string
+}
+
+// Write dies after a part of b.
+func (f *faultyFile) Write(b []byte) (int, error) {
+	was := f.d.dead
+	if err := f.d.op(); err != nil {
+		n := 0
+		if !was {
+			n, _ = f.f.Write(b[:f.d.rng.IntN(len(b)+1)])
+		}
+		return n, err
+	}
+	return f.f.Write(b)
+}
+
+func (f *faultyFile) Sync() error {
+	if err := f.d.op(); err != nil {
+		return err
+	}
+	delete(f.d.doubt, f.name)
+	return nil
+}
+
+func (f *faultyFile) Close() error {
+	defer f.f.Close()
+	return f.d.op()
+}
+
+func (d *faulty) rename(from, to string) error {
+	if err := d.op(); err != nil {
+		return err
+	}
+	d.undo[to] = [2]string{from, to}
+	if d.doubt[from] {
+		d.doubt[to] = true
+	}
+	return d.osFolder.rename(from, to)
+}
+
+func (d *faulty) remove(name string) error {
+	if err := d.op(); err != nil {
+		return err
+	}
+	return d.osFolder.remove(name)
+}
+
+func (d *faulty) sync() error {
+	if err := d.op(); err != nil {
+		return err
+	}
+	clear(d.undo)
+	return nil
+}
+
+// settle leaves on the medium what a dead machine would.
+func (d *faulty) settle(t *testing.T) {
+	if !d.lost {
+		return
+	}
+	for _, r := range d.undo {
+		if d.rng.IntN(2) == 0 {
+			if err := os.Rename(d.path(r[1]), d.path(r[0])); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name := range d.doubt {
+		b, err := os.ReadFile(d.path(name))
+		if err != nil || len(b) == 0 {
+			continue
+		}
+		if n := d.rng.IntN(len(b)); d.rng.IntN(2) == 0 {
+			b = b[:n] // the end never arrived
+		} else {
+			clear(b[n:]) // or its blocks
+		}
+		if err := os.WriteFile(d.path(name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// collect is an appender that keeps what it adopts.
+type collect struct {
+	fakeSeq
+	got []float32
+}
+
+func (q *collect) Adopt(rows []state.Row, get func(string) (tensor.Tensor, error)) error {
+	t, err := get("fake")
+	if err != nil {
+		return err
+	}
+	v, ok := t.F32()
+	if !ok || t.Dims() != 1 || t.Dim(0) != len(rows) {
+		return state.ErrForeign
+	}
+	q.n, q.got = len(rows), slices.Clone(v)
+	return nil
+}
+
+// fakeEntry is an entry of n rows with n values.
+func fakeEntry(n int) (Entry, *fakeSnap) {
+	return NewEntry(Key{Route: 1}, count(n, n)), &fakeSnap{w: &world{}, group: &fakeGroup{}, n: n, refs: 1}
+}
+
+// intact says whether the entry of n rows is there; anything but all of it or
+// nothing fails the test.
+func intact(t *testing.T, d *Disk, n int) bool {
+	t.Helper()
+	e, _ := fakeEntry(n)
+	var q collect
+	err := d.Get(context.Background(), e, &q)
+	if err == nil {
+		for i, v := range q.got {
+			if v != float32(i) {
+				t.Fatalf("entry of %d rows: value %d is %v: a damaged entry was served", n, i, v)
+			}
+		}
+		return true
+	}
+	if !errors.Is(err, ErrNotFound) {
+		t.Fatalf("entry of %d rows: %v", n, err)
+	}
+	return false
+}
+
+func put(t *testing.T, d *Disk, n int) error {
+	t.Helper()
+	e, s := fakeEntry(n)
+	return d.Put(context.Background(), e, s)
+}
+
+func names(t *testing.T, dir string) (entries, others []string) {
+	t.Helper()
+	l, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range l {
+		if strings.HasSuffix(f.Name(), entrySuffix) {
+			entries = append(entries, f.Name())
+		} else if f.Name() != lockName {
+			others = append(others, f.Name())
+		}
+	}
+	return entries, others
+}
+
+// A writer dies, or its machine does, at every operation of a Put that also has to
+// make room.
+func TestDeathWhileWriting(t *testing.T) {
+	ctx := context.Background()
+	for _, lost := range []bool{false, true} {
+		for at, done := 0, false; !done; at++ {
+			for seed := range uint64(4) {
+				what := fmt.Sprintf("death at operation %d, machine too: %v, seed %d", at, lost, seed)
+				dir := t.TempDir()
+				good, err := OpenUnsynced(dir, 1<<20)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, n := range []int{40, 50, 60} {
+					if err := put(t, good, n); err != nil {
+						t.Fatal(err)
+					}
+				}
+				old := time.Now().Add(-time.Hour)
+				e, s := fakeEntry(40)
+				good.dir.touch(fileName(e.Key, e.ID), old)
+				room := good.Bytes()
+				good.Close()
+
+				f := &faulty{osFolder: osFolder(dir), rng: rand.New(rand.NewPCG(seed, uint64(at))), left: at, lost: lost, doubt: map[string]bool{}, undo: map[string][2]string{}}
+				d, err := openDisk(f, filepath.Join(dir, lockName), room)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, s = fakeEntry(35) // the oldest has to go for it
+				err = d.Put(ctx, e, s)
+				if f.dead && err == nil {
+					t.Fatalf("%s: Put succeeded", what)
+				}
+				done = !f.dead
+				d.Close()
+				f.settle(t)
+
+				if d, err = OpenUnsynced(dir, room); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				for _, n := range []int{50, 60} {
+					if !intact(t, d, n) {
+						t.Fatalf("%s: the entry of %d rows is lost", what, n)
+					}
+				}
+				there := intact(t, d, 35)
+				if !f.dead && !there {
+					t.Fatalf("%s: what was put is lost", what)
+				}
+				if intact(t, d, 40) && there {
+					t.Fatalf("%s: more than the folder's bound is there", what)
+				}
+				// The next writer cleans up and goes on.
+				if err := put(t, d, 35); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				entries, others := names(t, dir)
+				if !intact(t, d, 35) || len(others) != 0 || len(entries) > 3 {
+					t.Fatalf("%s: afterwards %v and %v", what, entries, others)
+				}
+				d.Close()
+			}
+			if at > 100 {
+				t.Fatal("a Put never ends")
+			}
+		}
+	}
+}
+
+// An operation fails (a full device, say) and the process lives on.
+func TestFailureWhileWriting(t *testing.T) {
+	full := errors.New("no space left on device")
+	for at := range 30 {
+		dir := t.TempDir()
+		f := &faulty{osFolder: osFolder(dir), rng: rand.New(rand.NewPCG(1, uint64(at))), left: at, failOn: full, doubt: map[string]bool{}, undo: map[string][2]string{}}
+		d, err := openDisk(f, filepath.Join(dir, lockName), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = put(t, d, 33)
+		failed := f.left == -1
+		if (err != nil) != failed || err != nil && !errors.Is(err, full) {
+			t.Errorf("operation %d: %v", at, err)
+		}
+		if err != nil && intact(t, d, 33) && at < f.ops-1 {
+			t.Errorf("operation %d failed and the entry is there", at)
+		}
+		if _, others := names(t, dir); failed && len(others) > 0 {
+			t.Errorf("operation %d: %v is left", at, others)
+		}
+		if err := put(t, d, 33); err != nil || !intact(t, d, 33) {
+			t.Errorf("operation %d: afterwards %v", at, err)
+		}
+		d.Close()
+		if !failed {
+			break
+		}
+	}
+}
+
+// Every byte of a file matters, and no change of one is served.
+func TestEveryByteIsGuarded(t *testing.T) {
+	dir := t.TempDir()
+	d, err := OpenUnsynced(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := put(t, d, 20); err != nil {
+		t.Fatal(err)
+	}
+	e, _ := fakeEntry(20)
+	path := filepath.Join(dir, fileName(e.Key, e.ID))
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := 0
+	for i := range good {
+		for _, x := range []byte{1, 0x20, 0x80} {
+			b := slices.Clone(good)
+			b[i] ^= x
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if intact(t, d, 20) { // fails if what it serves is wrong
+				served++
+			}
+		}
+	}
+	for n := range good {
+		if err := os.WriteFile(path, good[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if intact(t, d, 20) {
+			t.Fatalf("%d of %d bytes were served", n, len(good))
+		}
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("%d of %d bytes stay: %v", n, len(good), err)
+		}
+	}
+	if served > 3*8 { // spaces that pad the header may become other white space
+		t.Errorf("%d changed files were served", served)
+	}
+}
+
+// Files of another version or under a wrong name are removed when they are met.
+func TestForeignFilesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	d, err := OpenUnsynced(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	e, s := fakeEntry(20)
+	p, err := pack(e, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(){
+		"version": func() { p.meta["version"] = "0" },
+		"format":  func() { p.meta["format"] = "samebit.sequence" },
+		"model":   func() { p.meta["model"] = strings.Repeat("ab", 32) },
+	} {
+		old := p.meta["version"] + p.meta["format"] + p.meta["model"]
+		v, f, m := p.meta["version"], p.meta["format"], p.meta["model"]
+		change()
+		if old == p.meta["version"]+p.meta["format"]+p.meta["model"] {
+			t.Fatal("nothing changed")
+		}
+		path := filepath.Join(dir, fileName(e.Key, e.ID))
+		file, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.write(file); err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+		if intact(t, d, 20) {
+			t.Errorf("%s: served", name)
+		}
+		if err := d.List(context.Background(), e.Key, func(EntryID) bool { return false }, func(Entry) bool { t.Errorf("%s: listed", name); return true }); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: the file stays", name)
+		}
+		p.meta["version"], p.meta["format"], p.meta["model"] = v, f, m
+	}
+	// What is not an entry is left alone.
+	for _, name := range []string{"notes.txt", "x" + entrySuffix, keyPrefix(e.Key) + "zz" + entrySuffix} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("hello"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := put(t, d, 20); err != nil || !intact(t, d, 20) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "notes.txt")); err != nil {
+		t.Error(err)
+	}
+}
+
+// The folder stays within its bound and keeps what was used last.
+func TestFolderBound(t *testing.T) {
+	dir := t.TempDir()
+	d, err := OpenUnsynced(dir, 8<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	now := time.Now().Add(-time.Hour)
+	d.now = func() time.Time { now = now.Add(time.Second); return now }
+	for n := 1; n <= 60; n++ {
+		if err := put(t, d, n); err != nil {
+			t.Fatal(err)
+		}
+		e, _ := fakeEntry(n)
+		d.dir.touch(fileName(e.Key, e.ID), d.now())
+		if n >= 3 && !intact(t, d, 3) {
+			t.Fatalf("after %d entries the one that is always used is gone", n)
+		}
+		var sum int64
+		entries, _ := names(t, dir)
+		for _, f := range entries {
+			fi, err := os.Stat(filepath.Join(dir, f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += fi.Size()
+		}
+		if sum > 8<<10 || sum != d.Bytes() {
+			t.Fatalf("%d bytes in a folder for %d, Bytes says %d", sum, 8<<10, d.Bytes())
+		}
+	}
+	if err := put(t, d, 4000); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("an entry larger than the folder: %v", err)
+	}
+	if !intact(t, d, 3) {
+		t.Error("it drove out others")
+	}
+}
+
+func FuzzReadEntry(f *testing.F) {
+	for _, n := range []int{1, 20} {
+		e, s := fakeEntry(n)
+		if n == 20 {
+			e.Rows[3] = state.Row{Token: -1, Vec: []float32{1, 2}}
+		}
+		p, err := pack(NewEntry(e.Key, e.Rows), s)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var b strings.Builder
+		if err := p.write(&b); err != nil {
+			f.Fatal(err)
+		}
+		f.Add([]byte(b.String()))
+		p.meta["rows"] = "21"
+		b.Reset()
+		if err := checkpoint.Write(&b, p.list, p.meta); err != nil {
+			f.Fatal(err)
+		}
+		f.Add([]byte(b.String()))
+	}
+	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		e, err := EntryRows(data)
+		if err != nil {
+			return
+		}
+		if len(e.Rows) == 0 || NewEntry(e.Key, e.Rows).ID != e.ID {
+			t.Errorf("%d rows, id %v", len(e.Rows), e.ID)
+		}
+		var q collect
+		if err := ReadEntry(data, e, &q); err == nil && q.n != len(e.Rows) {
+			t.Errorf("%d rows were adopted of %d", q.n, len(e.Rows))
+		}
+	})
+}
