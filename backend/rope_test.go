@@ -20,7 +20,7 @@ func newRoPE(t testing.TB, theta float64, width int, s backend.Scaling, div []fl
 }
 
 // Engines disagree about the factor of yarn when mscale and mscale_all_dim are
-// both 1; the choice here is that of transformers (case RP01).
+// both 1; the choice here is that of transformers.
 func TestYarnFactor(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -45,8 +45,8 @@ func TestYarnFactor(t *testing.T) {
 	}
 }
 
-// The factor counts, whatever the ratio of the two lengths in a config says
-// (case RP02): 131072/32768 = 4 agrees with the factor, 40960/32768 does not, and
+// The factor counts, whatever the ratio of the two lengths in a config
+// says: 131072/32768 = 4 agrees with the factor, 40960/32768 does not, and
 // neither is looked at.
 func TestYarnFactorDecides(t *testing.T) {
 	yarn := func(f float64) *backend.RoPE {
@@ -65,7 +65,7 @@ func TestYarnFactorDecides(t *testing.T) {
 	}
 }
 
-// No table may come from memory that nobody filled (case RP04): frequencies are
+// No table may come from memory that nobody filled: frequencies are
 // positive, fall strictly, and agree with a second evaluation in float64, but for the
 // exponent that numerics.md 6 rounds to float32.
 func TestFrequencies(t *testing.T) {
