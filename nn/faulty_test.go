@@ -1,6 +1,8 @@
 package nn_test
 
 import (
+	"slices"
+
 	"samebit/backend"
 	"samebit/tensor"
 )
@@ -69,4 +71,48 @@ func (f *faulty) Read(dst []byte, src tensor.Tensor) {
 	if !f.fails() {
 		f.Stream.Read(dst, src)
 	}
+}
+
+// recorder remembers what ops wrote, to see whether later ones leave it alone.
+type recorder struct {
+	backend.Stream
+	op  []string
+	dst []tensor.Tensor
+	was [][]float32
+}
+
+func (r *recorder) note(op string, dst tensor.Tensor) {
+	if v, ok := dst.F32(); ok {
+		r.op, r.dst, r.was = append(r.op, op), append(r.dst, dst), append(r.was, slices.Clone(v))
+	}
+}
+
+func (r *recorder) Linear(dst, x tensor.Tensor, w backend.Weight) {
+	r.Stream.Linear(dst, x, w)
+	r.note("Linear", dst)
+}
+
+func (r *recorder) AddBias(dst, x, b tensor.Tensor) {
+	r.Stream.AddBias(dst, x, b)
+	r.note("AddBias", dst)
+}
+
+func (r *recorder) Add(dst, a, b tensor.Tensor) {
+	r.Stream.Add(dst, a, b)
+	r.note("Add", dst)
+}
+
+func (r *recorder) RMSNorm(dst, x, w tensor.Tensor, eps float32) {
+	r.Stream.RMSNorm(dst, x, w, eps)
+	r.note("RMSNorm", dst)
+}
+
+func (r *recorder) SwiGLU(dst, gate, up tensor.Tensor) {
+	r.Stream.SwiGLU(dst, gate, up)
+	r.note("SwiGLU", dst)
+}
+
+func (r *recorder) Conv(dst, x, w tensor.Tensor, p backend.Plan, layer int) {
+	r.Stream.Conv(dst, x, w, p, layer)
+	r.note("Conv", dst)
 }

@@ -347,7 +347,9 @@ func TestKeep(t *testing.T) {
 	for _, model := range models {
 		g := newRig(t, model, 0)
 		s := g.scripts(model)[0]
-		c := g.ctx()
+		rec := &recorder{Stream: g.stream}
+		c := nn.NewCtx(rec, g.dev)
+		defer c.Close()
 		c.Keep = true
 		st := g.state()
 		var inputs []tensor.Tensor
@@ -362,6 +364,12 @@ func TestKeep(t *testing.T) {
 		}
 		for i, x := range inputs {
 			g.same(model+" kept rows", read(c, x), before[i])
+		}
+		if len(rec.dst) == 0 {
+			t.Error("no op was recorded")
+		}
+		for i, x := range rec.dst {
+			g.same(model+", what "+rec.op[i]+" wrote", read(c, x), rec.was[i])
 		}
 	}
 }

@@ -50,6 +50,13 @@ func newDelta(p *state.Pool, id state.ID) (state.State, error) {
 	return state.NewDelta(p, id, deltaShape)
 }
 
+// newLongDelta has a tap more.
+func newLongDelta(p *state.Pool, id state.ID) (state.State, error) {
+	s := deltaShape
+	s.Taps++
+	return state.NewDelta(p, id, s)
+}
+
 // putKV stores keys and values that follow from each row's token.
 func putKV(c *statetest.Scratch, p backend.Plan, tokens []int32) {
 	const row = kvHeads * kvDim
@@ -90,29 +97,27 @@ func TestKV(t *testing.T) {
 }
 
 func TestDelta(t *testing.T) {
-	statetest.Run(t, statetest.Kind{Name: "Delta", New: newDelta, Put: putDelta, Devices: devices,
-		Reshaped: func(p *state.Pool, id state.ID) (state.State, error) {
-			s := deltaShape
-			s.Taps++
-			return state.NewDelta(p, id, s)
-		}})
+	statetest.Run(t, statetest.Kind{Name: "Delta", New: newDelta, Put: putDelta, Devices: devices, Reshaped: newLongDelta})
+}
+
+type maker = func(*state.Pool, state.ID) (state.State, error)
+
+func stack(makers ...maker) maker {
+	return func(p *state.Pool, id state.ID) (state.State, error) {
+		st := &state.Stack{}
+		for _, f := range makers {
+			s, err := f(p, id)
+			if err != nil {
+				return nil, err
+			}
+			st.Parts = append(st.Parts, s)
+		}
+		return st, nil
+	}
 }
 
 func TestStack(t *testing.T) {
-	stack := func(makers ...func(*state.Pool, state.ID) (state.State, error)) func(*state.Pool, state.ID) (state.State, error) {
-		return func(p *state.Pool, id state.ID) (state.State, error) {
-			st := &state.Stack{}
-			for _, f := range makers {
-				s, err := f(p, id)
-				if err != nil {
-					return nil, err
-				}
-				st.Parts = append(st.Parts, s)
-			}
-			return st, nil
-		}
-	}
-	statetest.Run(t, statetest.Kind{Name: "Stack", New: stack(newKV, newDelta), Reshaped: stack(newKV), Devices: devices,
+	statetest.Run(t, statetest.Kind{Name: "Stack", New: stack(newKV, newDelta), Reshaped: stack(newKV, newLongDelta), Devices: devices,
 		Put: func(c *statetest.Scratch, p backend.Plan, tokens []int32) {
 			putKV(c, p, tokens)
 			putDelta(c, p, tokens)

@@ -126,3 +126,63 @@ func TestPart(t *testing.T) {
 		t.Error("Part finds keys and values in a recurrent state")
 	}
 }
+
+// TestIdleMemory keeps what waits for reuse within the limit too.
+func TestIdleMemory(t *testing.T) {
+	dev := &stingy{Device: ref.New(), left: 1 << 20}
+	const limit = 300 << 10
+	p, err := state.NewPool(dev, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dim := 1; dim < 15; dim++ { // other sizes all the time
+		kv, err := state.NewKV(p, state.ID{}, state.KVShape{Layers: 2, Heads: 2, Dim: 5 * dim})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := kv.Begin(new(backend.Seg), 65); err != nil {
+			t.Fatal(err)
+		}
+		if used := 1<<20 - dev.left; used > limit {
+			t.Errorf("a pool limited to %d bytes holds %d", limit, used)
+		}
+		kv.Release()
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMoveToLess refuses to leave a part of a sequence behind.
+func TestMoveToLess(t *testing.T) {
+	p, err := state.NewPool(ref.New(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	id := state.ID{4}
+	from, err := stack(newKV, newDelta)(p, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Release()
+	if err := from.Begin(new(backend.Seg), 9); err != nil {
+		t.Fatal(err)
+	}
+	from.Commit(9)
+	s, err := from.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release()
+	for _, f := range []maker{stack(newKV), newKV, newDelta} {
+		to, err := f(p, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer to.Release()
+		if err := state.Move(to, s); !errors.Is(err, state.ErrForeign) || to.Len() != 0 {
+			t.Errorf("moving keys, values and a recurrent part to %T: %v, %d rows", to, err, to.Len())
+		}
+	}
+}

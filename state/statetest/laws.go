@@ -200,6 +200,18 @@ func foreign(w *world) {
 		if st.Len() != 0 {
 			w.Errorf("%s: the refused snapshot left %d rows", c.why, st.Len())
 		}
+		if c.pool == w.pool { // and the other way round, over something
+			seg := new(backend.Seg)
+			w.must(st.Begin(seg, 3))
+			st.Commit(3)
+			o, err := st.Snapshot()
+			w.must(err)
+			if err := q.st.Restore(o); !errors.Is(err, state.ErrForeign) {
+				w.Errorf("restoring from %s: %v, want ErrForeign", c.why, err)
+			}
+			o.Release()
+		}
+		w.check(q, "after refusing "+c.why)
 		s.Release()
 		st.Release()
 	}
@@ -214,6 +226,36 @@ func foreign(w *world) {
 	}
 	if err := q.st.Load(3, func(string) (tensor.Tensor, error) { return tensor.Tensor{}, nil }); err == nil {
 		w.Error("loading invalid tensors: no error")
+	}
+	// Some of the tensors are there, then one is missing.
+	p := w.newSeq()
+	w.append(p, text(2, 130)...)
+	held := map[string]tensor.Tensor{}
+	s := w.snapshot(p)
+	w.must(s.Save(func(name string, x tensor.Tensor) error { // kept beyond the call
+		raw, _ := x.Raw()
+		dim := make([]int, x.Dims())
+		for i := range dim {
+			dim[i] = x.Dim(i)
+		}
+		c, err := tensor.New(tensor.Bytes(append([]byte(nil), raw...)), 0, x.DType(), dim...)
+		held[name] = c
+		return err
+	}))
+	s.Release()
+	p.st.Release()
+	for there := range len(held) {
+		n := 0
+		err := q.st.Load(130, func(name string) (tensor.Tensor, error) {
+			if n++; n > there {
+				return tensor.Tensor{}, missing
+			}
+			return held[name], nil
+		})
+		if !errors.Is(err, missing) {
+			w.Errorf("loading %d of %d tensors: %v", there, len(held), err)
+		}
+		w.check(q, fmt.Sprintf("after loading %d of %d tensors", there, len(held)))
 	}
 	w.check(q, "after refusals")
 	q.st.Release()
