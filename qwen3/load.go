@@ -131,7 +131,9 @@ func (l *loader) load() (*nn.Decoder, error) {
 	if err := l.failed(); err != nil {
 		return nil, err
 	}
-	conf, err := json.Marshal(c)
+	decides := *c
+	decides.Context, decides.EOS = 0, nil // limits and ends of texts change no bit
+	conf, err := json.Marshal(decides)
 	if err != nil {
 		return nil, fmt.Errorf("qwen3: %w", err)
 	}
