@@ -217,19 +217,26 @@ func (k *kernels) gemv() error {
 	return nil
 }
 
+// attnLayers is how many layers the keys of the attention cases have: enough that
+// a decode step finds none of a layer's in a cache, as in a model.
+const attnLayers = 8
+
 func (k *kernels) attention() error {
 	pool, err := state.NewPool(k.dev, 0)
 	if err != nil {
 		return err
 	}
 	for _, c := range []struct{ d, heads, group, past, rows int }{
-		{64, 2, 4, 3584, 512}, {128, 2, 4, 3584, 512}, {64, 2, 4, 32767, 1}, {128, 2, 4, 32767, 1}, {128, 2, 1, 32767, 1}, {64, 2, 1, 32767, 1},
+		{64, 2, 4, 3584, 512}, {128, 2, 4, 3584, 512}, {64, 4, 2, 16383, 1}, {128, 2, 2, 16383, 1}, {64, 4, 4, 16383, 1}, {128, 2, 4, 16383, 1}, {128, 2, 1, 16383, 1},
 	} {
-		kv, err := state.NewKV(pool, state.ID{}, state.KVShape{Layers: 1, Heads: c.heads, Dim: c.d})
+		kv, err := state.NewKV(pool, state.ID{}, state.KVShape{Layers: attnLayers, Heads: c.heads, Dim: c.d})
 		if err != nil {
 			return err
 		}
-		if err := k.fill(kv, c.past, c.heads, c.d); err != nil {
+		if err := k.fill(kv, c.past+c.rows, c.heads, c.d); err != nil {
+			return err
+		}
+		if _, err := kv.Truncate(c.past); err != nil {
 			return err
 		}
 		var seg [1]backend.Seg
@@ -250,7 +257,9 @@ func (k *kernels) attention() error {
 			return err
 		}
 		p := k.s.Plan(seg[:])
-		k.s.PutKV(p, 0, kt.Heads(c.heads, c.d), kt.Heads(c.heads, c.d))
+		for l := range attnLayers {
+			k.s.PutKV(p, l, kt.Heads(c.heads, c.d), kt.Heads(c.heads, c.d))
+		}
 		q, y = q.Heads(c.heads*c.group, c.d), y.Heads(c.heads*c.group, c.d)
 		test, unit := "attention-prefill", "GFLOP/s"
 		pairs := float64(c.rows)*float64(c.past) + float64(c.rows)*float64(c.rows+1)/2
@@ -260,7 +269,11 @@ func (k *kernels) attention() error {
 			work = 8 * float64((c.past+1)*c.heads*c.d) / 1e9
 		}
 		r := k.result(test, fmt.Sprintf("%d rows, %d keys, %dx%d heads of %d", c.rows, c.past+c.rows, c.heads, c.group, c.d), unit)
-		err = k.measure(r, work, func() { k.s.Attention(y, q, p, 0, 0.125, 0) })
+		layer := 0
+		err = k.measure(r, work, func() {
+			k.s.Attention(y, q, p, layer, 0.125, 0)
+			layer = (layer + 1) % attnLayers
+		})
 		kv.Release()
 		k.free()
 		if err != nil {
@@ -285,7 +298,10 @@ func (k *kernels) fill(kv *state.KV, n, heads, d int) error {
 			return err
 		}
 		v := t.Rows(0, m).Heads(heads, d)
-		k.s.PutKV(k.s.Plan(seg[:]), 0, v, v)
+		p := k.s.Plan(seg[:])
+		for l := range attnLayers {
+			k.s.PutKV(p, l, v, v)
+		}
 		if err := k.s.Sync(); err != nil {
 			return err
 		}

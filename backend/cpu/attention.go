@@ -38,7 +38,7 @@ func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 	}
 	for i := range segs {
 		g := &segs[i]
-		if s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut) {
+		if s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut, g.SumIn, g.SumOut) {
 			return p
 		}
 	}
@@ -162,12 +162,13 @@ func (s *stream) current(p backend.Plan) bool {
 }
 
 // pageHead returns the keys [D][64] and values [64][D] of one layer and head in
-// a page. The shape was checked by Plan and the op.
+// a page. They lie one after the other, so that a worker, which has one head,
+// reads one stream. The shape was checked by Plan and the op.
 func pageHead(page tensor.Tensor, layer, head int) (k, v []float32) {
 	f, _ := page.F32()
-	heads, n := page.Dim(1), backend.Page*page.Dim(3)
-	i, j := (2*layer*heads+head)*n, ((2*layer+1)*heads+head)*n
-	return f[i : i+n], f[j : j+n]
+	n := backend.Page * page.Dim(3)
+	i := (layer*page.Dim(1) + head) * 2 * n
+	return f[i : i+n], f[i+n : i+2*n]
 }
 
 func (s *stream) PutKV(p backend.Plan, layer int, k, v tensor.Tensor) {

@@ -225,3 +225,19 @@ func (s *stream) AddGated(dst, y, x, gate tensor.Tensor) {
 		s.dev.vec.FMAScalar(dst, s.moe.shared[r], x)
 	})
 }
+
+func (s *stream) SumRows(p backend.Plan, x tensor.Tensor) {
+	if s.err != nil || s.fails(backend.CheckSumRows(p, x)) || !s.current(p) {
+		return
+	}
+	if s.rows.a = s.host(x); s.err != nil || len(s.plan.segs) == 0 {
+		return
+	}
+	s.run(len(s.plan.segs), func(s *stream, _, chunk int) {
+		g, x := &s.plan.segs[chunk], &s.rows.a
+		in, _ := g.SumIn.F32()
+		out, _ := g.SumOut.F32()
+		copy(out, in)
+		s.dev.vec.SumRows(out, x.v[g.Row*x.stride:], x.stride, g.Rows)
+	})
+}

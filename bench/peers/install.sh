@@ -7,7 +7,7 @@
 #        llama    llama.cpp, built from the source package of llama-cpp-python, and llama_perf     5-15 minutes
 #        torch    PyTorch and transformers (the registry has CUDA builds only)                     5.6 GB
 #        models   random qwen3-0.6b and SmolLM2-135M in every type the benchmarks use               9 GB; needs numpy and llama
-#        membw    the memory read-bandwidth loop
+#        membw    the machine's limits: the memory read-bandwidth loop and the FMA peak
 # All parts when none is named. What is there already is left alone, so a second run takes seconds.
 # CACHE  ${XDG_CACHE_HOME:-~/.cache}/samebit-bench by default.
 #
@@ -131,6 +131,7 @@ fetch_smollm2() {
 
 install_membw() {
     [ "$cache/membw" -nt "$here/membw.c" ] || gcc -O3 -march=native -pthread "$here/membw.c" -o "$cache/membw"
+    [ "$cache/fmapeak" -nt "$here/fmapeak.c" ] || gcc -O3 -march=native -ffp-contract=off -pthread "$here/fmapeak.c" -o "$cache/fmapeak"
 }
 
 for part; do "install_$part"; done

@@ -18,14 +18,17 @@ func newBench() *cobra.Command {
 	var cfg bench.ModelConfig
 	var loads int
 	var asJSON bool
+	var only string
+	var kc bench.KernelConfig
 	c := &cobra.Command{
 		Use:   "bench [flags]",
-		Short: "Measure a model's speed",
+		Short: "Measure a model's speed, or that of single ops",
 		Long: `Measure loading, prompts and decoding, each several times after a warm-up, and
 print best and median rates. bench/peers measures other engines the same way.`,
 		Example: `  samebit bench
   samebit bench -m model.gguf -p 64,512 -d 0,4096 -n 64 -r 10
-  samebit bench --seqs 4,16 --json`,
+  samebit bench --seqs 4,16 --json
+  samebit bench --kernels all --threads 1`,
 		Args: noArgs,
 	}
 	mf.register(c)
@@ -37,10 +40,15 @@ print best and median rates. bench/peers measures other engines the same way.`,
 	f.IntVarP(&cfg.Repeat, "repeat", "r", 5, "repeat `N` times, after a warm-up")
 	f.IntVar(&loads, "loads", 1, "load the model `N` times")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object per measurement")
+	f.StringVar(&only, "kernels", "", "measure ops instead of a model: `PART` is gemm, gemv, attention or all")
+	f.Float64Var(&kc.Seconds, "seconds", 1, "measure each op for `N` seconds")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := errors.Join(mf.check(), atLeast("repeat", 1, cfg.Repeat), atLeast("tokens", 1, cfg.Decode), atLeast("loads", 1, loads),
 			atLeast("prompts", 1, cfg.Prompts...), atLeast("seqs", 1, cfg.Seqs...), atLeast("depths", 0, cfg.Depths...)); err != nil {
 			return err
+		}
+		if only != "" {
+			return benchKernels(c, &mf, only, kc, asJSON)
 		}
 		path, err := resolveModel(mf.path)
 		if err != nil {
@@ -69,6 +77,32 @@ print best and median rates. bench/peers measures other engines the same way.`,
 		return bench.Model(c.Context(), dev, dec, cfg, emit)
 	}
 	return c
+}
+
+// benchKernels measures single ops.
+func benchKernels(c *cobra.Command, mf *modelFlags, only string, cfg bench.KernelConfig, asJSON bool) error {
+	switch only {
+	case "all":
+	case "gemm", "gemv", "attention":
+		cfg.Only = only
+	default:
+		return usagef("bench: --kernels %q: have gemm, gemv, attention and all", only)
+	}
+	if !(cfg.Seconds > 0) || cfg.Seconds > 3600 {
+		return usagef("bench: --seconds %v: want a positive number up to 3600", cfg.Seconds)
+	}
+	dev, err := newDevice(mf.device, mf.threads)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	return bench.Kernels(c.Context(), dev, cfg, func(r bench.Result) {
+		if asJSON {
+			printJSON(c.OutOrStdout(), r)
+			return
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%-18s %-44s %9.2f %s best, %9.2f median\n", r.Test, r.Shape, r.Best, r.Unit, r.Median)
+	})
 }
 
 // loadBench loads a model several times and keeps the last.

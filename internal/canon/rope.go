@@ -20,11 +20,14 @@ const (
 	pio2c = 0x1.3198a2e037073p-69
 )
 
-// SinCos returns the correctly rounded sine and cosine of a rotary angle,
-// |angle| < 2^20. The float64 evaluation decides unless it lies too near the
-// middle of two float32 values; then 256-bit arithmetic does.
+// SinCos returns the correctly rounded sine and cosine of a finite rotary angle.
+// The float64 evaluation decides unless it lies too near the middle of two
+// float32 values, or the angle is too large for it; then 256-bit arithmetic does.
 func SinCos(angle float32) (sin, cos float32) {
 	x := float64(angle)
+	if x >= 1<<20 || x <= -(1<<20) {
+		return sinCosBig(angle)
+	}
 	k := math.RoundToEven(x * (2 / math.Pi))
 	r1 := math.FMA(-k, pio2a, x) // exact
 	w := float64(k * pio2b)      // exact
