@@ -96,6 +96,10 @@ type Seg struct {
 	// oldest first. In and out never overlap.
 	DeltaIn, DeltaOut tensor.Tensor
 	ConvIn, ConvOut   tensor.Tensor
+
+	// Running sum over the sequence's rows [C], before and after this pass; in and
+	// out never overlap.
+	SumIn, SumOut tensor.Tensor
 }
 
 // Plan holds the ragged tables of one pass. It is made by Stream.Plan, belongs
@@ -170,6 +174,11 @@ type Dense interface {
 	// Gather writes dst[i] = x[rows[i]]: dst [n, C], rows I32 [n]. A row outside
 	// x makes the stream fail.
 	Gather(dst, x, rows tensor.Tensor)
+
+	// SumRows writes SumOut[i] = ((SumIn[i] + x[r0, i]) + x[r0+1, i]) + … for every
+	// segment, one chain of adds over its rows in their order (numerics.md 5):
+	// x [R, C].
+	SumRows(p Plan, x tensor.Tensor)
 
 	// Copy copies src to dst, equal shapes and types, any strides.
 	Copy(dst, src tensor.Tensor)

@@ -162,6 +162,23 @@ func CheckGather(dst, x, rows tensor.Tensor) error {
 		want("Gather", "dst", dst, tensor.F32, rows.Dim(0), x.Dim(1)))
 }
 
+// CheckSumRows checks the shapes of SumRows.
+func CheckSumRows(p Plan, x tensor.Tensor) error {
+	if err := wantRows("SumRows", "x", x, 2); err != nil {
+		return err
+	}
+	if p == nil || p.Rows() != x.Dim(0) {
+		return fmt.Errorf("backend: SumRows: x is %v, the plan has other rows", x)
+	}
+	segs := p.Segs()
+	for i := range segs {
+		if err := first(want("SumRows", "sum", segs[i].SumIn, tensor.F32, x.Dim(1)), want("SumRows", "sum", segs[i].SumOut, tensor.F32, x.Dim(1))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // CheckCopy checks that src fits dst.
 func CheckCopy(dst, src tensor.Tensor) error {
 	if !dst.Valid() || !src.Valid() || dst.DType() != src.DType() || dst.Dims() != src.Dims() || dst.DType().Quantised() {
@@ -218,6 +235,13 @@ func CheckPlan(segs []Seg) error {
 		for _, d := range [2]tensor.Tensor{s.ConvIn, s.ConvOut} {
 			if d.Valid() {
 				if err := first(want("Plan", "convolution state", d, tensor.F32, -1, -1, -1), whole("Plan", "convolution state", d)); err != nil {
+					return err
+				}
+			}
+		}
+		for _, d := range [2]tensor.Tensor{s.SumIn, s.SumOut} {
+			if d.Valid() {
+				if err := first(want("Plan", "running sum", d, tensor.F32, -1), whole("Plan", "running sum", d)); err != nil {
 					return err
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"samebit/backend/ref"
 	"samebit/state"
 	"samebit/state/statetest"
+	"samebit/tensor"
 )
 
 const kvHeads, kvDim = 3, 10
@@ -116,10 +117,66 @@ func stack(makers ...maker) maker {
 	}
 }
 
+const sumWidth = 37
+
+func newSum(p *state.Pool, id state.ID) (state.State, error) { return state.NewSum(p, id, sumWidth) }
+
+// putSum adds rows that follow from the tokens.
+func putSum(c *statetest.Scratch, p backend.Plan, tokens []int32) {
+	c.SumRows(p, c.Tmp(func(i int) float32 { return statetest.Value(tokens[i/sumWidth], 300, i%sumWidth) }, len(tokens), sumWidth))
+}
+
+func TestSum(t *testing.T) {
+	statetest.Run(t, statetest.Kind{Name: "Sum", New: newSum, Put: putSum, Devices: devices,
+		Reshaped: func(p *state.Pool, id state.ID) (state.State, error) { return state.NewSum(p, id, sumWidth+1) }})
+}
+
+// TestMean divides a sum that is known.
+func TestMean(t *testing.T) {
+	pool, err := state.NewPool(ref.New(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := state.NewSum(pool, state.ID{}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Mean(); err == nil {
+		t.Error("the mean of no rows is not refused")
+	}
+	stream, err := pool.Device().NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, _ := tensor.FromF32([]float32{1, 1 << 24, 2, 1, 4, 1}, 3, 2) // 2²⁴ + 1 + 1 stays 2²⁴ in this order
+	var seg backend.Seg
+	seg.Rows = 3
+	if err := s.Begin(&seg, 3); err != nil {
+		t.Fatal(err)
+	}
+	stream.SumRows(stream.Plan([]backend.Seg{seg}), x)
+	if err := stream.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	s.Commit(3)
+	m, err := s.Mean()
+	if err != nil || m[0] != float32(7)/3 || m[1] != float32(1<<24)/3 {
+		t.Errorf("mean %v, error %v", m, err)
+	}
+	s.Release()
+	if err := pool.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := state.NewSum(pool, state.ID{}, 0); err == nil {
+		t.Error("a sum of no values is not refused")
+	}
+}
+
 func TestStack(t *testing.T) {
-	statetest.Run(t, statetest.Kind{Name: "Stack", New: stack(newKV, newDelta), Reshaped: stack(newKV, newLongDelta), Devices: devices,
+	statetest.Run(t, statetest.Kind{Name: "Stack", New: stack(newKV, newDelta, newSum), Reshaped: stack(newKV, newLongDelta), Devices: devices,
 		Put: func(c *statetest.Scratch, p backend.Plan, tokens []int32) {
 			putKV(c, p, tokens)
 			putDelta(c, p, tokens)
+			putSum(c, p, tokens)
 		}})
 }

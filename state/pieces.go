@@ -23,13 +23,6 @@ func (s *kvSnapshot) Pieces(f func(any, int64)) {
 	}
 }
 
-func (s *deltaSnapshot) Pieces(f func(any, int64)) {
-	if s.bank != nil {
-		f(s.bank.delta, s.bank.delta.bytes())
-		f(s.bank.conv, s.bank.conv.bytes())
-	}
-}
-
 func (s *stackSnapshot) Pieces(f func(any, int64)) {
 	for _, p := range s.parts {
 		Pieces(p, f)

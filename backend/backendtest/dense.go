@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"samebit/backend"
 	"samebit/tensor"
 	"samebit/tensor/tensortest"
 )
@@ -176,6 +177,15 @@ func rowCases() []Case {
 			})
 			op("AddGated", func(e *Env, r *tensortest.Rand) {
 				e.S.AddGated(e.Out("dst", z.r, z.c), e.In(r.F32(k, n), z.r, z.c), e.In(r.F32(k, n), z.r, z.c), e.In(r.F32(k, z.r), z.r, 1))
+			})
+			op("SumRows", func(e *Env, r *tensortest.Rand) {
+				var segs []backend.Seg
+				for row := 0; row < z.r; { // one row, then twice as many as before, and so on
+					g := backend.Seg{Row: row, Rows: min(row+1, z.r-row), SumIn: e.Flat(r.F32(k, z.c), z.c)}
+					g.SumOut = e.State(name("sum %d", len(segs)), r.F32(k, z.c), z.c, 1).Reshape(z.c)
+					segs, row = append(segs, g), row+g.Rows
+				}
+				e.S.SumRows(e.S.Plan(segs), e.In(r.F32(k, n), z.r, z.c))
 			})
 			op("Copy", func(e *Env, r *tensortest.Rand) {
 				e.S.Copy(e.Out("dst", z.r, z.c), e.In(r.F32(k, n), z.r, z.c))

@@ -47,7 +47,7 @@ func uses(e *Env) []use {
 	rope, err := backend.NewRoPE(1e4, 6, backend.Scaling{}, nil)
 	e.must(err)
 	seg := backend.Seg{Rows: 3, KV: pages,
-		DeltaIn: f(1, 2, 4, 5), DeltaOut: f(1, 2, 4, 5), ConvIn: f(1, 3, 6), ConvOut: f(1, 3, 6)}
+		DeltaIn: f(1, 2, 4, 5), DeltaOut: f(1, 2, 4, 5), ConvIn: f(1, 3, 6), ConvOut: f(1, 3, 6), SumIn: f(6), SumOut: f(6)}
 	plan := func() backend.Plan { return e.S.Plan([]backend.Seg{seg}) }
 	s := e.S
 	type T = []tensor.Tensor
@@ -65,6 +65,7 @@ func uses(e *Env) []use {
 		{"SigmoidMul", n("dst", "x", "gate"), T{f(3, 6), f(3, 6), f(3, 6)}, "", func(t T) { s.SigmoidMul(t[0], t[1], t[2]) }},
 		{"SigmoidMul", n("dst", "x", "gate"), T{f(3, 2, 6), f(3, 2, 6), f(3, 2, 6)}, "", func(t T) { s.SigmoidMul(t[0], t[1], t[2]) }},
 		{"Gather", n("dst", "x", "rows"), T{f(2, 6), f(3, 6), i(3, 2)}, "", func(t T) { s.Gather(t[0], t[1], t[2]) }},
+		{"SumRows", n("x"), T{f(3, 6)}, "", func(t T) { s.SumRows(plan(), t[0]) }},
 		{"Copy", n("dst", "src"), T{f(3, 6), f(3, 6)}, "", func(t T) { s.Copy(t[0], t[1]) }},
 		{"ArgMax", n("dst", "x"), T{i(9, 3), f(3, 6)}, "", func(t T) { s.ArgMax(t[0], t[1]) }},
 		{"Softmax", n("dst", "x"), T{f(3, 6), f(3, 6)}, "", func(t T) { s.Softmax(t[0], t[1]) }},
@@ -261,6 +262,13 @@ func wrong(e *Env) []badCall {
 		{"no plan", func() { s.Attention(f(1, 4, 6), f(1, 4, 6), nil, 0, 1, 0) }},
 		{"no plan for PutKV", func() { s.PutKV(nil, 0, f(1, 2, 6), f(1, 2, 6)) }},
 		{"no plan for Conv", func() { s.Conv(f(1, 6), f(1, 6), f(4, 6), nil, 0) }},
+		{"a running sum with two axes", func() { plan(backend.Seg{Rows: 1, SumIn: f(1, 4)}) }},
+		{"a running sum elsewhere", func() { plan(backend.Seg{Rows: 1, SumOut: f(4).On(far{bufLen(f(4))})}) }},
+		{"no plan for SumRows", func() { s.SumRows(nil, f(1, 6)) }},
+		{"another stream's plan for SumRows", func() { s.SumRows(foreign, f(1, 6)) }},
+		{"a plan without sums", func() { s.SumRows(plan(seg(1)), f(1, 6)) }},
+		{"sums of another width", func() { s.SumRows(plan(backend.Seg{Rows: 1, SumIn: f(6), SumOut: f(5)}), f(1, 6)) }},
+
 		{"no plan for NormRoPE", func() { s.NormRoPE(f(1, 2, 6), f(1, 2, 6), f(6), 1, nil, nil) }},
 		{"no plan for GatedDelta", func() { s.GatedDelta(f(1, 1, 4), f(1, 1, 4), f(1, 1, 4), f(1, 1, 4), f(1, 1), f(1, 1), nil, 0) }},
 		{"a plan of another stream", func() { s.Attention(f(1, 4, 6), f(1, 4, 6), foreign, 0, 1, 0) }},

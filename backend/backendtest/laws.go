@@ -137,6 +137,7 @@ func (w *world) run(t testing.TB, dev backend.Device, passes [][]step) []map[str
 			KV:      e.pages(1, w.hkv, w.d, n),
 			DeltaIn: e.Flat(make([]float32, w.hv*w.dk*w.dv), 1, w.hv, w.dk, w.dv), DeltaOut: e.Flat(make([]float32, w.hv*w.dk*w.dv), 1, w.hv, w.dk, w.dv),
 			ConvIn: e.Flat(make([]float32, (w.taps-1)*w.c), 1, w.taps-1, w.c), ConvOut: e.Flat(make([]float32, (w.taps-1)*w.c), 1, w.taps-1, w.c),
+			SumIn: e.Flat(make([]float32, w.c), w.c), SumOut: e.Flat(make([]float32, w.c), w.c),
 		}
 	}
 	e.must(e.S.Sync())
@@ -147,6 +148,7 @@ func (w *world) run(t testing.TB, dev backend.Device, passes [][]step) []map[str
 		e.outs = nil
 		e.readPages(s.KV, w.rows[i])
 		e.S.Copy(e.State("delta state", nil, 1, w.hv, w.dk, w.dv), s.DeltaIn)
+		e.S.Copy(e.State("sum", nil, 1, w.c), s.SumIn.Reshape(1, w.c))
 		e.S.Copy(e.State("conv state", nil, 1, w.taps-1, w.c), s.ConvIn)
 		for _, r := range e.Results() {
 			got[i][r.Name] = r.F32
@@ -195,6 +197,7 @@ func (w *world) pass(e *Env, pass []step, segs []backend.Seg, lin []backend.Weig
 
 	y := e.Out("norm", rows, w.c)
 	s.RMSNorm(y, x, vec("norm", w.c), 1e-6)
+	s.SumRows(p, y)
 	s.Linear(e.Out("linear", rows, w.c), y, lin[0])
 	ids, weights := e.OutInts("experts", rows, w.k), e.Out("expert weights", rows, w.k)
 	s.Route(ids, weights, in("router", w.n), w.k, true)
@@ -217,6 +220,7 @@ func (w *world) pass(e *Env, pass []step, segs []backend.Seg, lin []backend.Weig
 		g.Slot, g.Pos = g.Slot+s.rows, g.Pos+s.rows
 		g.DeltaIn, g.DeltaOut = g.DeltaOut, g.DeltaIn
 		g.ConvIn, g.ConvOut = g.ConvOut, g.ConvIn
+		g.SumIn, g.SumOut = g.SumOut, g.SumIn
 	}
 }
 

@@ -108,6 +108,17 @@ func (s *stream) Gather(dst, x, rows tensor.Tensor) {
 	s.run("Gather", 1, func(x *side) { x.Gather(x.t[0], x.t[1], x.t[2]) }, dst, x, rows)
 }
 
+func (s *stream) SumRows(p backend.Plan, x tensor.Tensor) {
+	if !s.unseen("SumRows", 0, func(d *side) { d.SumRows(d.plan(s, p), d.t[0]) }, x) {
+		return
+	}
+	for i := range s.plan.segs {
+		if !s.same(fmt.Sprintf("the sum of segment %d", i), s.plan.segs[i].SumOut) {
+			return
+		}
+	}
+}
+
 func (s *stream) Copy(dst, src tensor.Tensor) {
 	// Four axes may be a page, whose inner order is each device's affair.
 	if s.unseen("Copy", 1, func(x *side) { x.Copy(x.t[0], x.t[1]) }, dst, src) && dst.Dims() < 4 {

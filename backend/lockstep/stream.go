@@ -238,6 +238,8 @@ func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 		a.DeltaOut, b.DeltaOut = split(g.DeltaOut)
 		a.ConvIn, b.ConvIn = split(g.ConvIn)
 		a.ConvOut, b.ConvOut = split(g.ConvOut)
+		a.SumIn, b.SumIn = split(g.SumIn)
+		a.SumOut, b.SumOut = split(g.SumOut)
 		a.KV, b.KV = make([]tensor.Tensor, len(g.KV)), make([]tensor.Tensor, len(g.KV))
 		for j, pg := range g.KV {
 			a.KV[j], b.KV[j] = split(pg)

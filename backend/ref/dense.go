@@ -302,3 +302,21 @@ func (s *stream) Softmax(dst, x tensor.Tensor) {
 		softmax(dst.Row(r), x.Row(r))
 	}
 }
+
+func (s *stream) SumRows(p backend.Plan, x tensor.Tensor) {
+	if s.err != nil || s.fails(backend.CheckSumRows(p, x)) || s.away(x) || !s.current(p) {
+		return
+	}
+	segs := p.Segs()
+	for i := range segs {
+		g := &segs[i]
+		in, _ := g.SumIn.F32()
+		out, _ := g.SumOut.F32()
+		copy(out, in)
+		for r := g.Row; r < g.Row+g.Rows; r++ {
+			for j, v := range x.Row(r) {
+				out[j] += v
+			}
+		}
+	}
+}

@@ -130,7 +130,7 @@ func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 	}
 	for i := range segs {
 		g := &segs[i]
-		if s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut) {
+		if s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut, g.SumIn, g.SumOut) {
 			return &s.plan
 		}
 	}
