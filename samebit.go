@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"sync"
@@ -84,6 +85,9 @@ func OpenContext(ctx context.Context, path string, cfg Config) (*Model, error) {
 		return nil, fmt.Errorf("samebit: open model: %w: name a .gguf file or a directory with config.json and safetensors files", err)
 	}
 	set, err := checkpoint.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("samebit: open %s: %w: a model directory has config.json, tokenizer.json and safetensors files", path, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -135,6 +135,8 @@ func TestOpenErrors(t *testing.T) {
 	os.Remove(filepath.Join(bare, "tokenizer.json"))
 	unconfigured := directory(t)
 	os.Remove(filepath.Join(unconfigured, "config.json"))
+	weightless := directory(t)
+	os.Remove(filepath.Join(weightless, "model.safetensors"))
 	if err := os.Mkdir(filepath.Join(dir, "empty"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -147,14 +149,15 @@ func TestOpenErrors(t *testing.T) {
 		{"an empty name", "", samebit.Config{}, []string{"directory with config.json"}},
 		{"a text file", write("notes.txt", []byte("dear diary, today I downloaded a model")), samebit.Config{}, []string{"notes.txt"}},
 		{"an empty file", write("empty.gguf", nil), samebit.Config{}, []string{"empty.gguf"}},
-		{"an empty directory", filepath.Join(dir, "empty"), samebit.Config{}, []string{"empty"}},
+		{"an empty directory", filepath.Join(dir, "empty"), samebit.Config{}, []string{"empty", "config.json", "safetensors files"}},
 		{"another architecture", write("mamba.gguf", foreign(checkpoint.KV{Key: "general.architecture", Value: "mamba"})), samebit.Config{}, []string{"mamba.gguf", `"mamba"`, "qwen3"}},
 		{"no architecture", write("none.gguf", foreign()), samebit.Config{}, []string{"general.architecture"}},
 		{"half a file", write("half.gguf", model[:len(model)/2]), samebit.Config{}, []string{"half.gguf"}},
 		{"a file without its last bytes", write("cut.gguf", model[:len(model)-40]), samebit.Config{}, []string{"cut.gguf"}},
 		{"a lone safetensors file", filepath.Join(whole, "model.safetensors"), samebit.Config{}, []string{"model.safetensors", "directory"}},
 		{"a directory without a tokenizer", bare, samebit.Config{}, []string{"tokenizer.json"}},
-		{"a directory without a config", unconfigured, samebit.Config{}, []string{"config.json"}},
+		{"a directory without a config", unconfigured, samebit.Config{}, []string{"config.json", "a model directory has"}},
+		{"a directory without weights", weightless, samebit.Config{}, []string{"model.safetensors", "a model directory has"}},
 		{"a tokenizer of another model", small, samebit.Config{}, []string{"512 ids", "500 rows"}},
 		{"too long a context", tiny, samebit.Config{Context: 4096}, []string{"4096", "512"}},
 		{"a negative context", tiny, samebit.Config{Context: -1}, []string{"negative"}},

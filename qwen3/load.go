@@ -133,6 +133,9 @@ func (l *loader) load() (*nn.Decoder, error) {
 	}
 	decides := *c
 	decides.Context, decides.EOS = 0, nil // limits and ends of texts change no bit
+	if decides.Scaling.Type == "default" {
+		decides.Scaling = backend.Scaling{}
+	}
 	conf, err := json.Marshal(decides)
 	if err != nil {
 		return nil, fmt.Errorf("qwen3: %w", err)
