@@ -58,6 +58,10 @@ var rooms = []room{
 		"templates of strangers must reach nothing"},
 	{"cache", []string{"backend", "checkpoint", "state", "tensor"}, []string{"golang.org/x/sys"},
 		"which snapshots to keep does not depend on blocks or text"},
+	{"cache/agenttrace", []string{"backend", "cache", "state", "tensor"}, nil,
+		"traces run without a model"},
+	{"cache/cachetest", []string{"backend", "backend/ref", "cache", "state", "tensor"}, nil,
+		"one suite for every store"},
 	{"grad", []string{"backend", "tensor"}, nil,
 		"a tape wraps a stream and sees no model"},
 	{"sample", []string{"internal/canon"}, nil,
@@ -81,6 +85,9 @@ var rooms = []room{
 	{"interop/...", []string{".", "backend", "backend/cpu", "backend/ref", "checkpoint", "grad", "nn", "state", "tensor", "tensor/tensortest"},
 		[]string{"gorgonia.org", "go4.org/unsafe/assume-no-moving-gc", "gonum.org/v1/gonum"},
 		"conversions and oracles whose dependencies nobody else should inherit"},
+	{"natsbus/...", []string{"backend", "cache", "cache/cachetest", "state", "tensor"},
+		[]string{"github.com/nats-io"},
+		"a store of the cache among others; the core does not know NATS"},
 	{"internal/gen/...", nil, []string{"github.com/mmcloughlin/avo"},
 		"generators write files that are committed; nobody needs avo to build"},
 }
@@ -127,7 +134,8 @@ func judge(pkg, path string, test bool) string {
 	}
 	own, ext := r.own, r.ext
 	if test {
-		own, ext = slices.Concat(own, forTests.own, []string{pkg}), slices.Concat(ext, forTests.ext)
+		// What lies below a package may be its suite and its data.
+		own, ext = slices.Concat(own, forTests.own, []string{pkg + "/..."}), slices.Concat(ext, forTests.ext)
 	}
 	if to, ok := local(path); ok {
 		inside := strings.HasSuffix(r.name, "/...") && covers(r.name, to)
