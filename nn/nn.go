@@ -47,10 +47,12 @@ type Config struct {
 type Decoder struct {
 	Config
 	ID       state.ID
-	Embed    backend.Weight // [Vocab, H]
-	Head     backend.Weight // [Vocab, H]; the same as Embed when tied
+	Embed    backend.Weight // [Vocab, H]; nil when all rows must be continuous
+	Head     backend.Weight // [Vocab, H]; the same as Embed when tied; nil for no logits
 	Blocks   []Block
-	Norm     tensor.Tensor // [H]
+	Norm     tensor.Tensor // [H]; invalid without Head
+	Tap      *Tap          // nil for none
+	Shapes   Shapes        // of the states that the blocks and the tap use
 	NewState func(*state.Pool) (state.State, error)
 	Closers  []func() // free what the decoder owns; run by Close
 }
@@ -70,6 +72,7 @@ const (
 	WantNone Want = iota
 	WantLast
 	WantAll
+	WantRows // those in Seq.At
 )
 
 // Seq is one sequence's part in a pass.
@@ -77,11 +80,14 @@ type Seq struct {
 	State state.State
 	In    []state.Row // at least one row
 	Want  Want
+	At    []int // rows of In, rising, for WantRows
 
 	// After the pass: for each wanted row its logits [Vocab] and its final normed
-	// row [H]. The slices are reused if they are long enough.
+	// row [H]; of a decoder without a head no logits and the row that leaves the
+	// last block. The slices are reused if they are long enough.
 	Logits, Hidden []float32
 	NeedHidden     bool // fill Hidden
+	NoLogits       bool // leave Logits empty, and do no product for them
 }
 
 // Ctx carries one pass: the stream, its plan and scratch memory. It belongs to
@@ -102,6 +108,7 @@ type Ctx struct {
 	Keep bool
 
 	arena arena
+	ones  []float32 // of a tap without a weight
 	segs  []backend.Seg
 	ids   []int32
 	want  []int32
@@ -218,10 +225,21 @@ func (d *Decoder) checkSeq(s *Seq, i int) error {
 	if n := s.State.Len() + len(s.In); d.Context > 0 && n > d.Context {
 		return fmt.Errorf("nn: %d rows exceed the model's context of %d: shorten the prompt or ask for fewer tokens", n, d.Context)
 	}
+	if s.Want == WantRows {
+		last := -1
+		for _, r := range s.At {
+			if r <= last || r >= len(s.In) {
+				return fmt.Errorf("nn: rows %v of sequence %d are wanted: want them rising and within its %d rows", s.At, i, len(s.In))
+			}
+			last = r
+		}
+	}
 	for j, r := range s.In {
 		switch {
 		case r.Vec != nil && len(r.Vec) != d.Hidden:
 			return fmt.Errorf("nn: continuous row %d of sequence %d has %d values, the model's width is %d", j, i, len(r.Vec), d.Hidden)
+		case r.Vec == nil && d.Embed == nil:
+			return fmt.Errorf("nn: row %d of sequence %d is a token, the decoder has no embedding: give it hidden rows of %d values", j, i, d.Hidden)
 		case r.Vec == nil && (r.Token < 0 || int(r.Token) >= d.Vocab):
 			return fmt.Errorf("nn: token %d (row %d of sequence %d) is outside the vocabulary of %d", r.Token, j, i, d.Vocab)
 		}
@@ -230,7 +248,9 @@ func (d *Decoder) checkSeq(s *Seq, i int) error {
 }
 
 func (d *Decoder) embed(c *Ctx, x tensor.Tensor, seqs []Seq) {
-	c.Stream.Embed(x, d.Embed, c.indices(c.ids))
+	if d.Embed != nil {
+		c.Stream.Embed(x, d.Embed, c.indices(c.ids))
+	}
 	row := 0
 	for i := range seqs {
 		for _, r := range seqs[i].In {
@@ -270,6 +290,9 @@ func (d *Decoder) run(ctx context.Context, c *Ctx, x tensor.Tensor, from, to int
 		b.FFN.Apply(c, y, h)
 		x = c.over(x)
 		s.Add(x, mid, y)
+		if d.Tap != nil && d.Tap.Block == l {
+			d.tap(c, x)
+		}
 		c.Release(m)
 		if c.Trace != nil {
 			c.Trace(c, l+1, x)
@@ -279,85 +302,4 @@ func (d *Decoder) run(ctx context.Context, c *Ctx, x tensor.Tensor, from, to int
 		}
 	}
 	return x, nil
-}
-
-// headRows is how many rows get logits at a time: enough for the weights to be
-// read once per group, few enough that a large vocabulary needs little scratch.
-const headRows = 64
-
-// head computes the wanted rows' logits and reads them.
-func (d *Decoder) head(ctx context.Context, c *Ctx, x tensor.Tensor, seqs []Seq) error {
-	c.want = c.want[:0]
-	row := 0
-	for i := range seqs {
-		s := &seqs[i]
-		n := len(s.In)
-		switch s.Want {
-		case WantLast:
-			c.want = append(c.want, int32(row+n-1))
-		case WantAll:
-			for r := range n {
-				c.want = append(c.want, int32(row+r))
-			}
-		}
-		row += n
-		k := s.wanted()
-		s.Logits = grow(s.Logits, k*d.Vocab)
-		if s.NeedHidden {
-			s.Hidden = grow(s.Hidden, k*d.Hidden)
-		}
-	}
-	cur := cursor{seqs: seqs}
-	for i := 0; i < len(c.want); i += headRows {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		m := c.Mark()
-		w := c.want[i:min(i+headRows, len(c.want))]
-		g, h := c.Tmp(len(w), d.Hidden), c.Tmp(len(w), d.Hidden)
-		logits := c.Tmp(len(w), d.Vocab)
-		c.Stream.Gather(g, x, c.indices(w))
-		c.Stream.RMSNorm(h, g, d.Norm, d.Eps)
-		c.Stream.Linear(logits, h, d.Head)
-		for j := range w {
-			s, k := cur.next()
-			c.Stream.Read(floatBytes(s.Logits[k*d.Vocab:(k+1)*d.Vocab]), logits.Rows(j, j+1))
-			if s.NeedHidden {
-				c.Stream.Read(floatBytes(s.Hidden[k*d.Hidden:(k+1)*d.Hidden]), h.Rows(j, j+1))
-			}
-		}
-		c.Release(m)
-	}
-	return nil
-}
-
-func (s *Seq) wanted() int {
-	switch s.Want {
-	case WantLast:
-		return 1
-	case WantAll:
-		return len(s.In)
-	}
-	return 0
-}
-
-// cursor walks the wanted rows of a pass in order.
-type cursor struct {
-	seqs []Seq
-	i, k int
-}
-
-func (c *cursor) next() (*Seq, int) {
-	for c.k >= c.seqs[c.i].wanted() {
-		c.i, c.k = c.i+1, 0
-	}
-	c.k++
-	return &c.seqs[c.i], c.k - 1
-}
-
-func grow(v []float32, n int) []float32 {
-	if cap(v) < n {
-		return make([]float32, n)
-	}
-	return v[:n]
 }

@@ -66,10 +66,18 @@ func (r *Runner) State() state.State { return r.seq[0].State }
 // Append runs rows in chunks and leaves the logits of the last one. When it fails
 // or is cancelled, the rows of finished chunks stay: History tells.
 func (r *Runner) Append(ctx context.Context, rows []state.Row) error {
-	if d := r.dec; d.Context > 0 && r.Len()+len(rows) > d.Context {
-		return fmt.Errorf("nn: %d rows exceed the model's context of %d: shorten the prompt or ask for fewer tokens", r.Len()+len(rows), d.Context)
+	if err := r.fits(len(rows)); err != nil {
+		return err
 	}
 	return r.chunks(ctx, rows, WantLast)
+}
+
+// fits refuses more rows than the model's context has.
+func (r *Runner) fits(rows int) error {
+	if d := r.dec; d.Context > 0 && r.Len()+rows > d.Context {
+		return fmt.Errorf("nn: %d rows exceed the model's context of %d: shorten the prompt or ask for fewer tokens", r.Len()+rows, d.Context)
+	}
+	return nil
 }
 
 // chunks runs rows in passes; last is what is wanted of the last one.
@@ -133,6 +141,9 @@ func (r *Runner) Step(ctx context.Context, token int32) error {
 // AppendAll is Append that calls each with the logits of every row, in order. The
 // slice is valid during the call only.
 func (r *Runner) AppendAll(ctx context.Context, rows []state.Row, each func(row int, logits []float32)) error {
+	if r.dec.Head == nil {
+		return fmt.Errorf("nn: logits of a lower half, which has no head: use AppendHidden")
+	}
 	for done := 0; done < len(rows); {
 		n := min(r.cfg.ChunkRows, len(rows)-done)
 		if err := r.pass(ctx, rows[done:done+n], WantAll); err != nil {
@@ -150,10 +161,32 @@ func (r *Runner) AppendAll(ctx context.Context, rows []state.Row, each func(row 
 	return nil
 }
 
+// AppendHidden is Append that calls each with the hidden row [H] of every row, in
+// order, and leaves no logits: the final normed rows, or those that leave a lower
+// half. The slice is valid during the call only.
+func (r *Runner) AppendHidden(ctx context.Context, rows []state.Row, each func(row int, hidden []float32)) error {
+	s, h := &r.seq[0], r.dec.Hidden
+	defer func(no bool) { s.NoLogits = no }(s.NoLogits)
+	s.NoLogits = true
+	for done := 0; done < len(rows); {
+		n := min(r.cfg.ChunkRows, len(rows)-done)
+		if err := r.pass(ctx, rows[done:done+n], WantAll); err != nil {
+			return err
+		}
+		for i := range n {
+			each(done+i, s.Hidden[i*h:(i+1)*h])
+		}
+		done += n
+		copy(s.Hidden, s.Hidden[(n-1)*h:n*h])
+	}
+	return nil
+}
+
 // Logits are those of the last row [Vocab], valid until the next call; nil when
-// the last thing done left none (after Resume, Rewind to 0 or an error).
+// the last thing done left none (after Resume, AppendHidden, Decide, Rewind to 0 or
+// an error), and from a lower half.
 func (r *Runner) Logits() []float32 {
-	if !r.fresh {
+	if s := &r.seq[0]; !r.fresh || len(s.Logits) < r.dec.Vocab {
 		return nil
 	}
 	return r.seq[0].Logits[:r.dec.Vocab]
@@ -212,7 +245,7 @@ func (r *Runner) Rewind(ctx context.Context, n int) error {
 	if n < 0 || n > len(r.rows) {
 		return fmt.Errorf("nn: rewinding to row %d of %d", n, len(r.rows))
 	}
-	if n == len(r.rows) && r.fresh {
+	if n == len(r.rows) && r.fresh && (r.dec.Head == nil || r.Logits() != nil) {
 		return nil // the logits are here
 	}
 	if n == 0 {

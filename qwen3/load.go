@@ -141,28 +141,17 @@ func (l *loader) load() (*nn.Decoder, error) {
 		return nil, fmt.Errorf("qwen3: %w", err)
 	}
 	d.ID = sha256.Sum256(append(append(l.digest, conf...), canon.Version))
-	d.NewState = newState(d.ID, c, attn, delta)
+	d.Shapes = c.shapes(attn, delta)
+	d.NewState = d.Shapes.NewState(d.ID)
 	return d, nil
 }
 
-// newState gives the states of a model with so many attention and delta layers.
-func newState(id state.ID, c *Config, attn, delta int) func(*state.Pool) (state.State, error) {
-	kv := state.KVShape{Layers: attn, Heads: c.KVHeads, Dim: c.HeadDim}
-	rec := state.DeltaShape{Layers: delta, Heads: c.ValueHeads, DK: c.KeyHeadDim, DV: c.ValueDim,
-		Taps: c.ConvKernel, Channels: c.channels()}
-	return func(p *state.Pool) (state.State, error) {
-		if delta == 0 {
-			return state.NewKV(p, id, kv)
-		}
-		r, err := state.NewDelta(p, id, rec)
-		if err != nil || attn == 0 {
-			return r, err
-		}
-		k, err := state.NewKV(p, id, kv)
-		if err != nil {
-			return nil, err
-		}
-		return &state.Stack{Parts: []state.State{k, r}}, nil
+// shapes are the states of a model with so many attention and delta layers.
+func (c *Config) shapes(attn, delta int) nn.Shapes {
+	return nn.Shapes{
+		KV: state.KVShape{Layers: attn, Heads: c.KVHeads, Dim: c.HeadDim},
+		Delta: state.DeltaShape{Layers: delta, Heads: c.ValueHeads, DK: c.KeyHeadDim, DV: c.ValueDim,
+			Taps: c.ConvKernel, Channels: c.channels()},
 	}
 }
 
