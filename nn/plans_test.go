@@ -167,7 +167,7 @@ func (g *rig) forwardPlan(model string, rnd *rand.Rand) {
 		for _, i := range rnd.Perm(len(all))[:1+rnd.IntN(len(all))] {
 			m := all[i]
 			if m.st.Len() == scriptRows || rnd.IntN(9) == 0 {
-				if _, err := m.st.Truncate(rnd.IntN(m.st.Len() + 1)); err != nil {
+				if _, err := m.st.Truncate(rnd.IntN(max(m.st.Len(), 1))); err != nil {
 					g.Fatal(err)
 				}
 			}
