@@ -236,7 +236,7 @@ func TestDeathWhileWriting(t *testing.T) {
 					}
 				}
 				old := time.Now().Add(-time.Hour)
-				e, s := fakeEntry(40)
+				e, _ := fakeEntry(40)
 				good.dir.touch(fileName(e.Key, e.ID), old)
 				room := good.Bytes()
 				good.Close()
@@ -246,7 +246,7 @@ func TestDeathWhileWriting(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e, s = fakeEntry(35) // the oldest has to go for it
+				e, s := fakeEntry(35) // the oldest has to go for it
 				err = d.Put(ctx, e, s)
 				if f.dead && err == nil {
 					t.Fatalf("%s: Put succeeded", what)

@@ -118,4 +118,3 @@ func TestMarks(t *testing.T) {
 		t.Errorf("%d after a join, want 4", got)
 	}
 }
-
