@@ -1,0 +1,117 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// room deletes leftovers, and then the oldest objects, until cost bytes fit.
+func (s *Store) room(ctx context.Context, cost int64) error {
+	info, err := s.look(ctx, "")
+	if err != nil || int64(info.State.Bytes)+cost <= s.max {
+		return err
+	}
+	s.mu.Lock()
+	due := time.Since(s.swept) > s.orphan
+	s.mu.Unlock()
+	if due {
+		if err := s.sweep(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		if info, err = s.look(ctx, ""); err != nil || int64(info.State.Bytes)+cost <= s.max {
+			return err
+		}
+		m, err := s.oldest(ctx)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return fmt.Errorf("%w: %d bytes of %d are being written by others and cannot make room for %d", errFull, info.State.Bytes, s.max, cost)
+		}
+		if err == nil {
+			err = s.remove(ctx, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// oldest finds the manifest that was stored first.
+func (s *Store) oldest(ctx context.Context) (*manifest, error) {
+	var raw *jetstream.RawStreamMsg
+	err := s.c.ask(ctx, func(ctx context.Context) (err error) {
+		raw, err = s.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.metaSubject("")+">"))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.parseManifest(raw), nil
+}
+
+// sweep removes parts whose writer died: those that no manifest names and that
+// have not become more for a while, by the server's clock.
+func (s *Store) sweep(ctx context.Context) error {
+	info, err := s.look(ctx, "$O."+s.bucket+".>")
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.swept = time.Now()
+	s.mu.Unlock()
+	for nuid := range s.strays(info.State.Subjects) {
+		if name, ok := parseName(strings.Join(strings.Split(nuid, "-")[:2], "-")); ok {
+			if m, err := s.manifest(ctx, name); err == nil && m.NUID == nuid {
+				continue
+			}
+		}
+		var last *jetstream.RawStreamMsg
+		err := s.c.ask(ctx, func(ctx context.Context) (err error) {
+			last, err = s.stream.GetLastMsgForSubject(ctx, s.partSubject(nuid))
+			return err
+		})
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err == nil && info.TimeStamp.Sub(last.Time) > s.orphan {
+			err = s.purge(ctx, nuid)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// strays finds names of parts whose object has no manifest, or more parts than one
+// upload has: the others are surely in use.
+func (s *Store) strays(subjects map[string]uint64) map[string]bool {
+	uploads := map[string][]string{} // by manifest subject
+	for subject := range subjects {
+		nuid, ok := strings.CutPrefix(subject, s.partSubject(""))
+		if !ok {
+			continue
+		}
+		name := nuid
+		if i := strings.LastIndexByte(nuid, '-'); i >= 0 {
+			name = nuid[:i]
+		}
+		meta := s.metaSubject(name)
+		uploads[meta] = append(uploads[meta], nuid)
+	}
+	stray := map[string]bool{}
+	for meta, nuids := range uploads {
+		if _, there := subjects[meta]; there && len(nuids) == 1 {
+			continue
+		}
+		for _, n := range nuids {
+			stray[n] = true
+		}
+	}
+	return stray
+}
