@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"samebit/backend"
@@ -90,6 +91,27 @@ func (m *Model) RenderChat(messages []Message, cfg ChatConfig) (string, error) {
 	return text, nil
 }
 
+// EncodeChat is RenderChat as tokens. What messages say is text: a message that
+// spells a control token, such as the end of a turn, does not end the turn.
+func (m *Model) EncodeChat(messages []Message, cfg ChatConfig) ([]int32, error) {
+	guard := "\uFDD0" // no character; if somebody uses it all the same, another
+	for r := '\uFDD1'; r <= '\uFDEF' && slices.ContainsFunc(messages, func(v Message) bool {
+		return strings.Contains(v.Content, guard) || strings.Contains(v.ReasoningContent, guard)
+	}); r++ {
+		guard = string(r)
+	}
+	said := slices.Clone(messages)
+	for i := range said {
+		said[i].Content = m.Tokenizer.Guard(said[i].Content, guard)
+		said[i].ReasoningContent = m.Tokenizer.Guard(said[i].ReasoningContent, guard)
+	}
+	text, err := m.RenderChat(said, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return m.Tokenizer.EncodeGuarded(nil, text, guard), nil
+}
+
 // Send adds a user's message and streams the answer, which becomes the next
 // message. When the loop is left early or the context ends, what was said so far
 // is kept; when nothing was said, the user's message is taken back.
@@ -100,7 +122,7 @@ func (c *Chat) Send(ctx context.Context, content string, g Gen) iter.Seq2[Token,
 			return
 		}
 		c.Messages = append(c.Messages, Message{Role: "user", Content: content})
-		prompt, err := c.Prompt()
+		prompt, err := c.m.EncodeChat(c.Messages, c.cfg)
 		if err != nil {
 			c.Messages = c.Messages[:len(c.Messages)-1]
 			yield(Token{}, err)
@@ -110,7 +132,7 @@ func (c *Chat) Send(ctx context.Context, content string, g Gen) iter.Seq2[Token,
 			g.Report = new(Report)
 		}
 		var answer []byte
-		c.m.continueWith(ctx, c.r, c.m.Tokenizer.Encode(nil, prompt), g, func(t Token, err error) bool {
+		c.m.continueWith(ctx, c.r, prompt, g, func(t Token, err error) bool {
 			answer = append(answer, t.Text...)
 			return yield(t, err)
 		})

@@ -1,6 +1,9 @@
 package token
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Encode appends the ids of text to dst. Added tokens in the text, such as
 // <|im_start|>, become their ids: that is what a rendered chat template needs.
@@ -24,6 +27,45 @@ func (t *Tokenizer) EncodeSpecial(dst []int32, text string) []int32 {
 // are still recognised.
 func (t *Tokenizer) EncodePlain(dst []int32, text string) []int32 {
 	return t.encode(dst, text, &t.plainAdded)
+}
+
+// EncodeGuarded is Encode of a text made from a trusted frame and parts from
+// elsewhere, such as a rendered chat template: a control token that contains the
+// guard, a string that occurs in no token, is encoded as ordinary characters, and
+// guards leave no other trace. [Tokenizer.Guard] puts them there.
+func (t *Tokenizer) EncodeGuarded(dst []int32, text, guard string) []int32 {
+	var s scratch
+	for len(text) > 0 {
+		start, end, id := t.anyAdded.find(text)
+		dst = t.appendPart(dst, strings.ReplaceAll(text[:start], guard, ""), &s)
+		if id >= 0 {
+			dst = append(dst, id)
+		}
+		text = text[end:]
+	}
+	return dst
+}
+
+// Guard puts a guard behind the first byte of every control token that text
+// spells, for EncodeGuarded.
+func (t *Tokenizer) Guard(text, guard string) string {
+	var b strings.Builder
+	for len(text) > 0 {
+		start, end, id := t.anyAdded.find(text)
+		if id < 0 {
+			break
+		}
+		if !t.IsSpecial(id) {
+			b.WriteString(text[:end])
+		} else {
+			b.WriteString(text[:start+1])
+			b.WriteString(guard)
+			b.WriteString(text[start+1 : end])
+		}
+		text = text[end:]
+	}
+	b.WriteString(text)
+	return b.String()
 }
 
 const maxPiece = 1 << 30 // places in mergeLong hold 31 bits

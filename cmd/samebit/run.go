@@ -155,11 +155,7 @@ into one JSON object together with the text and its token ids.`,
 // encode makes the ids of a prompt.
 func encode(m *samebit.Model, prompt string, asChat bool) ([]int32, error) {
 	if asChat {
-		p, err := m.RenderChat([]samebit.Message{{Role: "user", Content: prompt}}, samebit.ChatConfig{Now: time.Now()})
-		if err != nil {
-			return nil, err
-		}
-		return m.Tokenizer.Encode(nil, p), nil
+		return m.EncodeChat([]samebit.Message{{Role: "user", Content: prompt}}, samebit.ChatConfig{Now: time.Now()})
 	}
 	ids := m.Tokenizer.EncodeSpecial(nil, prompt)
 	if len(ids) == 0 {
