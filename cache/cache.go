@@ -198,10 +198,7 @@ func (c *Cache) evictOne() bool {
 	if e == nil {
 		return false
 	}
-	c.order.remove(e)
-	c.ledger.remove(e.snap)
-	e.resident = false
-	c.stats.Checkpoints--
+	c.dismiss(e)
 	c.stats.Evicted++
 	c.count(Evictions, 1)
 	if c.tier != nil && !e.stored && !e.queued {
@@ -209,6 +206,24 @@ func (c *Cache) evictOne() bool {
 	}
 	c.settle(e)
 	return true
+}
+
+// dismiss takes e out of the budget.
+func (c *Cache) dismiss(e *entry) {
+	if e.resident {
+		c.order.remove(e)
+		c.ledger.remove(e.snap)
+		e.resident = false
+		c.stats.Checkpoints--
+	}
+}
+
+// forget drops e from memory although it is in use.
+func (c *Cache) forget(e *entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dismiss(e)
+	c.settle(e)
 }
 
 // settle drops the snapshot of an entry that nobody needs in memory and the entry
@@ -293,11 +308,8 @@ func (c *Cache) Clear() {
 			all[i].at.below(func(e *entry) { all = append(all, e) })
 		}
 		for _, e := range all {
-			if e.resident && e.pins == 0 {
-				c.order.remove(e)
-				c.ledger.remove(e.snap)
-				e.resident = false
-				c.stats.Checkpoints--
+			if e.pins == 0 {
+				c.dismiss(e)
 			}
 			c.settle(e)
 		}

@@ -234,21 +234,22 @@ func (d *Disk) open(name string) (*checkpoint.Set, error) {
 
 // List reads the keys and rows of entries. See Store.
 func (d *Disk) List(ctx context.Context, k Key, skip func(EntryID) bool, f func(Entry) bool) error {
-	all, err := d.scan()
+	files, err := d.dir.list()
 	if err != nil {
 		return fmt.Errorf("cache: second tier: %w", err)
 	}
 	prefix := keyPrefix(k)
-	for _, s := range slices.Backward(all) {
+	for _, file := range files {
+		name := file.Name()
 		var id EntryID
-		hex, ok := strings.CutPrefix(s.name, prefix)
-		if !ok || !unhex(id[:], strings.TrimSuffix(hex, entrySuffix)) || skip(id) {
+		hex, ok := strings.CutPrefix(name, prefix)
+		if !ok || !strings.HasSuffix(hex, entrySuffix) || !unhex(id[:], strings.TrimSuffix(hex, entrySuffix)) || skip(id) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		set, err := d.open(s.name)
+		set, err := d.open(name)
 		if errors.Is(err, ErrNotFound) {
 			continue
 		}
@@ -258,7 +259,7 @@ func (d *Disk) List(ctx context.Context, k Key, skip func(EntryID) bool, f func(
 		e, err := identify(set)
 		set.Close()
 		if err != nil || e.ID != id || e.Key != k {
-			d.dir.remove(s.name) // damaged, of another version, or under a wrong name
+			d.dir.remove(name) // damaged, of another version, or under a wrong name
 			continue
 		}
 		if !f(e) {

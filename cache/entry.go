@@ -58,9 +58,7 @@ func pack(e Entry, s state.Snapshot) (*packed, error) {
 			}
 			tok, width = -1, len(r.Vec)
 			n++
-			for _, v := range r.Vec {
-				vecs = binary.LittleEndian.AppendUint32(vecs, math.Float32bits(v))
-			}
+			vecs = append(vecs, littleEndian(r.Vec)...)
 		}
 		tokens = binary.LittleEndian.AppendUint32(tokens, uint32(tok))
 	}
@@ -72,7 +70,7 @@ func pack(e Entry, s state.Snapshot) (*packed, error) {
 		if strings.HasPrefix(name, "rows.") || t.DType() != tensor.F32 {
 			return fmt.Errorf("cache: storing tensor %q of %v: names under rows. and types but F32 have no place in an entry", name, t)
 		}
-		b, ok := t.Raw()
+		v, ok := t.F32()
 		if !ok {
 			return fmt.Errorf("cache: storing tensor %q: %v is not contiguous host memory", name, t)
 		}
@@ -80,7 +78,7 @@ func pack(e Entry, s state.Snapshot) (*packed, error) {
 		for i := range dim {
 			dim[i] = t.Dim(i)
 		}
-		p.add(name, checkpoint.F32, dim, append([]byte(nil), b...))
+		p.add(name, checkpoint.F32, dim, littleEndian(v))
 		return nil
 	})
 	if err != nil {
@@ -166,7 +164,14 @@ func adopt(set *checkpoint.Set, e Entry, into Appender) error {
 		if err != nil {
 			return tensor.Tensor{}, fmt.Errorf("%w: %w", errDamaged, err)
 		}
-		return t.View()
+		if v, err := t.View(); err == nil {
+			return v, nil
+		}
+		v, err := t.Float32s() // a machine of the other byte order
+		if err != nil {
+			return tensor.Tensor{}, fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		return tensor.FromF32(v, t.Shape...)
 	})
 	if errors.Is(err, state.ErrForeign) {
 		return fmt.Errorf("%w: %w", errDamaged, err) // it never fits this model
@@ -236,6 +241,15 @@ func checked(set *checkpoint.Set, name string) (checkpoint.Entry, error) {
 		return t, fmt.Errorf("cache: %s: tensor %.60q does not have the checksum it was written with: %w", set.Path(), name, errDamaged)
 	}
 	return t, nil
+}
+
+// littleEndian copies values as files have them.
+func littleEndian(v []float32) []byte {
+	b := make([]byte, 4*len(v))
+	for i, x := range v {
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
+	}
+	return b
 }
 
 func unhex(dst []byte, s string) bool {

@@ -9,6 +9,7 @@ import (
 
 	"samebit/backend"
 	"samebit/backend/cpu"
+	"samebit/cache"
 	"samebit/checkpoint"
 	"samebit/nn"
 	"samebit/qwen3"
@@ -16,6 +17,8 @@ import (
 )
 
 const models = "../testdata/models/checkpoints/"
+
+var _ cache.Appender = (*nn.Runner)(nil)
 
 // model is a decoder with a pool, and the bits that cold runs gave.
 type model struct {

@@ -100,7 +100,8 @@ type prefill struct {
 	flight   *flight
 	diverged bool // the place where rows leave the tree was counted
 	junction []int
-	noStore  bool // the second tier failed in this request
+	misses   int  // entries that were not there when it came to them
+	noStore  bool // the second tier is not asked any more
 }
 
 // lap gives the time since the last lap to a phase.
@@ -234,13 +235,18 @@ func (p *prefill) restore() (again bool, err error) {
 	p.c.mu.Unlock()
 	if snap != nil {
 		defer snap.Release()
-		return false, p.a.Resume(at, snap)
+		err := p.a.Resume(at, snap)
+		if errors.Is(err, state.ErrForeign) { // of another pool: it helps nobody
+			p.c.forget(p.start)
+			return true, nil
+		}
+		return false, err
 	}
 	if t := p.c.tier; t != nil {
 		if err := t.promote(p.ctx, p.start, at, p.a); err == nil {
 			p.rep.Stored = true
 			return false, nil
-		} else if !errors.Is(err, ErrNotFound) {
+		} else if p.misses++; p.misses == 3 || !errors.Is(err, ErrNotFound) {
 			p.noStore = true
 		}
 	}

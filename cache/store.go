@@ -28,8 +28,8 @@ type Store interface {
 	// or has another key or other rows than e: the store deletes what is damaged.
 	// Every other error means that the store could not be asked.
 	Get(ctx context.Context, e Entry, into Appender) error
-	// List calls f for the entries of a key that skip does not know, in any order,
-	// until f returns false.
+	// List asks skip about every entry of a key, in any order, and calls f for those
+	// that it does not want to skip, until f returns false.
 	List(ctx context.Context, k Key, skip func(EntryID) bool, f func(Entry) bool) error
 	// Stamp changes when somebody may have added an entry. It is asked before every
 	// lookup and must be cheap.

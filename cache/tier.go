@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"samebit/state"
 )
@@ -25,10 +26,21 @@ type tier struct {
 	writing bool
 	closed  bool
 
-	listing sync.Mutex     // one List at a time
-	stamps  map[Key]uint64 // of the last List of a key
-	known   map[EntryID]bool
+	listing sync.Mutex // one List at a time
+	seen    map[Key]listing
+	known   map[EntryID]*entry // what is believed to be in the store
+	puts    int
 }
+
+// listing remembers the last List of a key.
+type listing struct {
+	stamp uint64
+	again time.Time // not before: listing may take a tenth of the time
+}
+
+// sweepEvery is the number of Puts after which entries that the store has dropped
+// leave the tree.
+const sweepEvery = 256
 
 func newTier(c *Cache, s Store) *tier {
 	ctx, stop := context.WithCancel(context.Background())
@@ -36,7 +48,7 @@ func newTier(c *Cache, s Store) *tier {
 		c: c, store: s, stop: stop,
 		waiting: ledger{pieces: map[any]*piece{}},
 		idle:    make(chan struct{}), wake: make(chan struct{}, 1), stopped: make(chan struct{}),
-		stamps: map[Key]uint64{}, known: map[EntryID]bool{},
+		seen: map[Key]listing{}, known: map[EntryID]*entry{},
 	}
 	go t.write(ctx)
 	return t
@@ -55,25 +67,44 @@ func (t *tier) fault(what string, err error) {
 func (t *tier) refresh(ctx context.Context, k Key) {
 	t.listing.Lock()
 	defer t.listing.Unlock()
-	now := t.store.Stamp()
 	c := t.c
-	c.mu.Lock()
-	old, seen := t.stamps[k]
-	c.mu.Unlock()
-	if seen && old == now {
+	stamp, began := t.store.Stamp(), c.cfg.Clock()
+	last, ok := t.seen[k]
+	if ok && (last.stamp == stamp || began.Before(last.again)) {
 		return
 	}
+	if err := t.list(ctx, k); err != nil {
+		if ctx.Err() == nil {
+			t.fault("listing the second tier", err)
+		}
+		return
+	}
+	now := c.cfg.Clock()
+	t.seen[k] = listing{stamp, now.Add(10 * now.Sub(began))}
+}
+
+// list makes the tree agree with what the store has of a key.
+func (t *tier) list(ctx context.Context, k Key) error {
+	c := t.c
+	c.mu.Lock()
+	gone := map[EntryID]*entry{} // unless the store speaks of it
+	for id, e := range t.known {
+		if e.key == k {
+			gone[id] = e
+		}
+	}
+	c.mu.Unlock()
 	err := t.store.List(ctx, k, func(id EntryID) bool {
+		delete(gone, id)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return t.known[id]
+		return t.known[id] != nil
 	}, func(e Entry) bool {
 		if len(e.Rows) == 0 || e.Key != k || NewEntry(k, e.Rows).ID != e.ID {
 			return true
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		t.known[e.ID] = true
 		root := c.roots[k]
 		if root == nil {
 			root = &node{}
@@ -84,18 +115,42 @@ func (t *tier) refresh(ctx context.Context, k Key) {
 			n.entry = &entry{at: n, key: k}
 			c.stats.Entries++
 		}
-		n.entry.stored = true
+		n.entry.stored, t.known[e.ID] = true, n.entry
 		return true
 	})
 	if err != nil {
-		if ctx.Err() == nil {
-			t.fault("listing the second tier", err)
-		}
-		return
+		return err
 	}
 	c.mu.Lock()
-	t.stamps[k] = now
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	for id, e := range gone {
+		t.forget(id, e)
+	}
+	return nil
+}
+
+// forget notes that the store does not have e.
+func (t *tier) forget(id EntryID, e *entry) {
+	delete(t.known, id)
+	e.stored = false
+	t.c.settle(e)
+}
+
+// sweep is list for all keys.
+func (t *tier) sweep(ctx context.Context) {
+	t.c.mu.Lock()
+	keys := map[Key]bool{}
+	for _, e := range t.known {
+		keys[e.key] = true
+	}
+	t.c.mu.Unlock()
+	t.listing.Lock()
+	defer t.listing.Unlock()
+	for k := range keys {
+		if err := t.list(ctx, k); err != nil {
+			return
+		}
+	}
 }
 
 // promote makes a into the stored checkpoint e of rows and puts it into memory.
@@ -107,8 +162,7 @@ func (t *tier) promote(ctx context.Context, e *entry, rows []state.Row, a Append
 	if errors.Is(err, ErrNotFound) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		e.stored = false
-		c.settle(e)
+		t.forget(id.ID, e)
 		return err
 	}
 	var s state.Snapshot
@@ -185,13 +239,16 @@ func (t *tier) write(ctx context.Context) {
 		c.mu.Lock()
 		t.writing = false
 		if err == nil {
-			t.known[id.ID], e.stored = true, true
+			t.known[id.ID], e.stored = e, true
 			c.stats.Demotions++
 		}
 		t.leave(e)
 		c.mu.Unlock()
 		if err == nil {
 			c.count(Demotions, 1)
+			if t.puts++; t.puts%sweepEvery == 0 {
+				t.sweep(ctx)
+			}
 		}
 	}
 }
