@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"samebit/cache"
 	"samebit/nn"
 	"samebit/sample"
 	"samebit/state"
@@ -115,24 +116,14 @@ func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g G
 	}
 
 	start := time.Now()
-	rep.Reused = common(r.History(), ids)
-	if rep.Reused == len(ids) { // the last row's logits are needed again
-		rep.Reused--
-	}
-	if err := r.Truncate(ctx, rep.Reused); err != nil {
-		return fail(err)
-	}
 	r.OnProgress(g.Prefill)
 	defer r.OnProgress(nil)
-	rows := make([]state.Row, 0, len(ids)-rep.Reused)
-	for _, id := range ids[rep.Reused:] {
-		rows = append(rows, state.Row{Token: id})
-	}
-	if err := r.Append(ctx, rows); err != nil {
+	if rep.Reused, err = m.prefill(ctx, r, ids); err != nil {
 		return fail(err)
 	}
 	rep.Prefill = time.Since(start)
 	start = time.Now()
+	defer m.keep(r)
 	defer func() { rep.Decode = time.Since(start) }()
 
 	limit := g.MaxTokens
@@ -181,6 +172,40 @@ func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g G
 			return fail(err)
 		}
 	}
+}
+
+// prefill makes ids the runner's history, with the logits of the last, and returns
+// how many rows it did not have to run.
+func (m *Model) prefill(ctx context.Context, r *nn.Runner, ids []int32) (reused int, err error) {
+	rows := make([]state.Row, len(ids))
+	for i, id := range ids {
+		rows[i].Token = id
+	}
+	if m.cache != nil {
+		rep, err := m.cache.Prefill(ctx, m.cacheKey(), r, rows, len(rows)-1)
+		return rep.Start, err
+	}
+	reused = min(common(r.History(), ids), len(ids)-1) // the last row's logits are needed
+	if err := r.Truncate(ctx, reused); err != nil {
+		return 0, err
+	}
+	return reused, r.Append(ctx, rows[reused:])
+}
+
+func (m *Model) cacheKey() cache.Key { return cache.Key{Model: m.Decoder.ID} }
+
+// keep makes a checkpoint of everything a sequence holds, prompt and answer, from
+// which a conversation's next turn goes on.
+func (m *Model) keep(r *nn.Runner) {
+	if m.cache == nil || r.Len() == 0 {
+		return
+	}
+	snap, err := r.Snapshot()
+	if err != nil {
+		return // without a checkpoint the next turn takes longer, no more
+	}
+	defer snap.Release()
+	_ = m.cache.Insert(m.cacheKey(), r.History(), snap) // likewise
 }
 
 // stops reports whether id ends a text, by the tokenizer's files or the model's.

@@ -22,6 +22,7 @@ import (
 
 	"samebit/backend"
 	"samebit/backend/cpu"
+	"samebit/cache"
 	"samebit/checkpoint"
 	"samebit/nn"
 	"samebit/qwen3"
@@ -44,6 +45,10 @@ type Config struct {
 	ChunkRows int
 	// StateBytes limits the memory of all sequences' states; 0 means no limit.
 	StateBytes int64
+	// Cache, if set, keeps checkpoints of prompts and answers, for all generations
+	// and chats of the model, and resumes a prompt from the deepest that it shares;
+	// with a Dir also across restarts. It changes time and memory, never a bit.
+	Cache *cache.Config
 	// Progress, if set, is told how many bytes of the weights are loaded.
 	Progress func(done, total int64)
 }
@@ -63,6 +68,7 @@ type Model struct {
 	ownsDev  bool
 	pool     *state.Pool
 	template *jinja.Template
+	cache    *cache.Cache // nil: none
 
 	mu     sync.Mutex
 	users  int
@@ -123,6 +129,9 @@ func OpenContext(ctx context.Context, path string, cfg Config) (*Model, error) {
 	}
 	if m.pool, err = state.NewPool(m.dev, cfg.StateBytes); err == nil {
 		m.Decoder, err = qwen3.Load(ctx, m.dev, shape, set, qwen3.LoadOptions{Progress: cfg.Progress})
+	}
+	if err == nil && cfg.Cache != nil {
+		m.cache, err = cache.New(m.pool, *cfg.Cache)
 	}
 	if err != nil {
 		m.free()
@@ -220,6 +229,9 @@ func (m *Model) NewRunner() (*nn.Runner, backend.Stream, error) {
 	return r, s, nil
 }
 
+// Cache is the cache of Config.Cache, nil without one.
+func (m *Model) Cache() *cache.Cache { return m.cache }
+
 // use keeps the model open until the returned func is called.
 func (m *Model) use() (func(), error) {
 	m.mu.Lock()
@@ -256,6 +268,9 @@ func (m *Model) Close() error {
 
 func (m *Model) free() error {
 	var errs []error
+	if m.cache != nil {
+		errs = append(errs, m.cache.Close(context.Background()))
+	}
 	if m.Decoder != nil {
 		m.Decoder.Close()
 	}

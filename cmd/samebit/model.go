@@ -20,6 +20,7 @@ import (
 	"samebit/backend"
 	"samebit/backend/cpu"
 	"samebit/backend/ref"
+	"samebit/cache"
 	"samebit/checkpoint"
 	"samebit/nn"
 	"samebit/qwen3"
@@ -34,6 +35,7 @@ type modelFlags struct {
 	threads int
 	context int
 	chunk   int
+	cache   string
 }
 
 // register adds the flags of commands that run the model on one device.
@@ -50,6 +52,7 @@ func (f *modelFlags) register(c *cobra.Command) {
 func (f *modelFlags) registerSequence(c *cobra.Command) {
 	f.register(c)
 	c.Flags().IntVar(&f.context, "context", 0, "at most `N` tokens in the sequence (0: what the model was made for)")
+	c.Flags().StringVar(&f.cache, "cache", "", "keep checkpoints of prompts in folder `DIR` and resume from them, also after a restart; changes no bit")
 	c.Flags().IntVar(&f.chunk, "chunk", 0, "`N` prompt tokens per pass (0: 512); changes no bit")
 }
 
@@ -125,7 +128,11 @@ func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
 		return nil, nil, err
 	}
 	bar := newBar("loading "+filepath.Base(path), true)
-	m, err := samebit.OpenContext(c.Context(), path, samebit.Config{Device: dev, Context: f.context, ChunkRows: f.chunk, Progress: bar.update})
+	cfg := samebit.Config{Device: dev, Context: f.context, ChunkRows: f.chunk, Progress: bar.update}
+	if f.cache != "" {
+		cfg.Cache = &cache.Config{Dir: f.cache}
+	}
+	m, err := samebit.OpenContext(c.Context(), path, cfg)
 	bar.finish()
 	if err != nil {
 		dev.Close()
