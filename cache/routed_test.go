@@ -145,7 +145,7 @@ func (m *routes) direct(t testing.TB, rows []state.Row) routed {
 // Whatever the cache has of whatever routes, a routed request gives the bits of a
 // direct run on the route that its own rows pick.
 func TestRoutedEqualsDirect(t *testing.T) {
-	plans := 90
+	plans := 60
 	if testing.Short() {
 		plans = 24
 	}

@@ -21,61 +21,89 @@ type Question struct {
 // Like Append it leaves the rows of finished chunks when it fails; bad questions
 // are refused before anything runs. It leaves no logits: those need an Append.
 func (r *Runner) Decide(ctx context.Context, rows []state.Row, questions []Question) ([][]float32, error) {
-	d := r.dec
-	if d.Head == nil {
-		return nil, fmt.Errorf("nn: decisions of a lower half, which has no head")
-	}
-	var at []int
+	asked := slices.Clone(questions)
 	for i, q := range questions {
 		if q.At < 0 || q.At >= len(rows) {
 			return nil, fmt.Errorf("nn: question %d is about row %d of %d", i, q.At, len(rows))
 		}
-		if err := d.checkOptions(q.Options); err != nil {
-			return nil, fmt.Errorf("nn: question %d: %w", i, err)
-		}
-		at = append(at, q.At)
+		asked[i].At += r.Len()
 	}
-	if err := r.fits(len(rows)); err != nil {
-		return nil, err
-	}
-	slices.Sort(at)
-	at = slices.Compact(at)
-	hidden, err := r.hiddenAt(ctx, rows, at)
+	a, err := r.Ask(asked)
 	if err != nil {
 		return nil, err
 	}
-	answers := make([][]float32, len(questions))
-	for i, q := range questions {
-		k, _ := slices.BinarySearch(at, q.At)
-		if _, answers[i], err = d.Decide(r.c, hidden[k*d.Hidden:(k+1)*d.Hidden], q.Options); err != nil {
-			return nil, err
-		}
+	if err := a.Append(ctx, rows); err != nil {
+		return nil, err
 	}
-	return answers, nil
+	return a.Answers(), nil
 }
 
-// hiddenAt runs rows and returns the final normed rows at rising places.
-func (r *Runner) hiddenAt(ctx context.Context, rows []state.Row, at []int) ([]float32, error) {
-	s := &r.seq[0]
+// Asker is a Runner that answers questions when their rows are run, by whoever
+// runs them: given to a cache in the runner's place it makes decisions with no more
+// work than the rows that the cache does not have.
+type Asker struct {
+	*Runner
+	questions []Question
+	answers   [][]float32
+}
+
+// Ask returns the runner as an Asker. Rows of questions count from the beginning
+// of the sequence and are to come.
+func (r *Runner) Ask(questions []Question) (*Asker, error) {
+	if r.dec.Head == nil {
+		return nil, fmt.Errorf("nn: questions to a lower half, which has no head")
+	}
+	for i, q := range questions {
+		if q.At < 0 {
+			return nil, fmt.Errorf("nn: question %d is about row %d", i, q.At)
+		}
+		if err := r.dec.checkOptions(q.Options); err != nil {
+			return nil, fmt.Errorf("nn: question %d: %w", i, err)
+		}
+	}
+	return &Asker{r, questions, make([][]float32, len(questions))}, nil
+}
+
+// Answers are the probabilities of each question's options; nil where the row was
+// not run by Append.
+func (a *Asker) Answers() [][]float32 { return a.answers }
+
+// Append runs rows and answers the questions about them. It leaves no logits.
+func (a *Asker) Append(ctx context.Context, rows []state.Row) error {
+	if err := a.fits(len(rows)); err != nil {
+		return err
+	}
+	s, h := &a.seq[0], a.dec.Hidden
 	defer func(no bool) { s.NoLogits, s.At = no, nil }(s.NoLogits)
 	s.NoLogits = true
-	var hidden []float32
 	for done := 0; done < len(rows); {
-		n := min(r.cfg.ChunkRows, len(rows)-done)
+		n := min(a.cfg.ChunkRows, len(rows)-done)
+		from := a.Len()
 		s.At = s.At[:0]
-		for len(at) > 0 && at[0] < done+n {
-			s.At = append(s.At, at[0]-done)
-			at = at[1:]
+		for _, q := range a.questions {
+			if q.At >= from && q.At < from+n {
+				s.At = append(s.At, q.At-from)
+			}
 		}
-		err := r.pass(ctx, rows[done:done+n], WantRows)
-		r.fresh = false
+		slices.Sort(s.At)
+		s.At = slices.Compact(s.At)
+		err := a.pass(ctx, rows[done:done+n], WantRows)
+		a.fresh = false
 		if err != nil {
-			return nil, err
+			return err
 		}
-		hidden = append(hidden, s.Hidden[:len(s.At)*r.dec.Hidden]...)
+		for i, q := range a.questions {
+			k, ok := slices.BinarySearch(s.At, q.At-from)
+			if !ok {
+				continue
+			}
+			if _, a.answers[i], err = a.dec.Decide(a.c, s.Hidden[k*h:(k+1)*h], q.Options); err != nil {
+				return err
+			}
+		}
 		done += n
 	}
-	return hidden, nil
+	return nil
 }
 
 func (d *Decoder) checkOptions(options []int32) error {
@@ -96,7 +124,7 @@ func (d *Decoder) checkOptions(options []int32) error {
 func (d *Decoder) Decide(c *Ctx, hidden []float32, options []int32) (logits, probs []float32, err error) {
 	switch {
 	case d.Head == nil:
-		return nil, nil, fmt.Errorf("nn: decisions of a lower half, which has no head")
+		return nil, nil, fmt.Errorf("nn: questions to a lower half, which has no head")
 	case len(hidden) != d.Hidden:
 		return nil, nil, fmt.Errorf("nn: deciding from a row of %d values, the model's width is %d", len(hidden), d.Hidden)
 	}

@@ -90,6 +90,20 @@ func TestDecide(t *testing.T) {
 					g.same("its probabilities", probs, g.softmax(want))
 					g.same("its answer", got[i], probs)
 				}
+				// The same rows again, appended in pieces to one who asks.
+				for i := range qs {
+					qs[i].At += from
+				}
+				back := rnd.IntN(from + 1)
+				g.must(r.Truncate(bg, back))
+				a, err := r.Ask(qs)
+				g.must(err)
+				for r.Len() < scriptRows {
+					g.must(a.Append(bg, s.rows[r.Len():min(r.Len()+1+rnd.IntN(90), scriptRows)]))
+				}
+				for i := range qs {
+					g.same("an answer in pieces", a.Answers()[i], got[i])
+				}
 				g.must(r.Rewind(bg, scriptRows)) // brings logits
 				g.same("rewound after decisions", r.Logits(), s.logits[scriptRows-1])
 				r.Close()

@@ -196,7 +196,7 @@ func TestTapWeight(t *testing.T) {
 
 func TestSplitRefuses(t *testing.T) {
 	g := newRig(t, models[3], 0)
-	for _, at := range []int{-1, 0, len(g.dec.Blocks), 1 << 40} {
+	for _, at := range []int{-1, 0, len(g.dec.Blocks), 1 << 30} {
 		if _, _, err := g.dec.Split(at); err == nil {
 			t.Errorf("split before block %d", at)
 		}
