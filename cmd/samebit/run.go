@@ -75,6 +75,7 @@ type runResult struct {
 	LoadSeconds    float64 `json:"load_seconds"`
 	PrefillSeconds float64 `json:"prefill_seconds"`
 	DecodeSeconds  float64 `json:"decode_seconds"`
+	Reused         int     `json:"reused_tokens"`
 	PrefillRate    float64 `json:"prefill_tokens_per_second"`
 	DecodeRate     float64 `json:"decode_tokens_per_second"`
 }
@@ -144,8 +145,12 @@ into one JSON object together with the text and its token ids.`,
 				return err
 			}
 		case !quiet:
-			fmt.Fprintf(c.ErrOrStderr(), "%s: load %.2f s; prompt %d tokens, %.1f/s; text %d tokens, %.1f/s (%s)\n", where(&res),
-				res.LoadSeconds, res.PromptTokens, res.PrefillRate, res.Tokens, res.DecodeRate, res.Reason)
+			reused := ""
+			if res.Reused > 0 {
+				reused = fmt.Sprintf(" (%d from the cache)", res.Reused)
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "%s: load %.2f s; prompt %d tokens%s, %.1f/s; text %d tokens, %.1f/s (%s)\n", where(&res),
+				res.LoadSeconds, res.PromptTokens, reused, res.PrefillRate, res.Tokens, res.DecodeRate, res.Reason)
 		}
 		return err
 	}
@@ -189,7 +194,8 @@ func generate(ctx context.Context, m *samebit.Model, ids []int32, gen samebit.Ge
 	}
 	res.Text, res.PromptTokens, res.Tokens, res.Reason = out.String(), rep.PromptTokens, rep.Tokens, rep.Reason
 	res.PrefillSeconds, res.DecodeSeconds = rep.Prefill.Seconds(), rep.Decode.Seconds()
-	res.PrefillRate, res.DecodeRate = rate(rep.PromptTokens, rep.Prefill), rate(rep.Tokens-1, rep.Decode)
+	res.Reused = rep.Reused
+	res.PrefillRate, res.DecodeRate = rate(rep.PromptTokens-rep.Reused, rep.Prefill), rate(rep.Tokens-1, rep.Decode)
 	return err
 }
 
