@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"runtime"
 	"sync"
@@ -62,7 +61,7 @@ type sample struct {
 var key = cache.Key{Model: state.ID{1}, Route: 2}
 
 // newSample makes n rows, continuous ones of width values if width is positive.
-func newSample(t *testing.T, bed *cachetest.Bed, doc, n, width int) sample {
+func newSample(t testing.TB, bed *cachetest.Bed, doc, n, width int) sample {
 	t.Helper()
 	rows := make([]state.Row, n)
 	for i := range rows {
@@ -90,7 +89,7 @@ func newSample(t *testing.T, bed *cachetest.Bed, doc, n, width int) sample {
 	return sample{cache.NewEntry(key, rows), snap, want}
 }
 
-func put(t *testing.T, s *Store, x sample) {
+func put(t testing.TB, s *Store, x sample) {
 	t.Helper()
 	if err := s.Put(ctx, x.e, x.snap); err != nil {
 		t.Fatal(err)
@@ -114,7 +113,7 @@ func has(t *testing.T, s *Store, bed *cachetest.Bed, x sample) bool {
 	return true
 }
 
-func listed(t *testing.T, s *Store) map[cache.EntryID]bool {
+func listed(t testing.TB, s *Store) map[cache.EntryID]bool {
 	t.Helper()
 	l := map[cache.EntryID]bool{}
 	err := s.List(ctx, key, func(cache.EntryID) bool { return false }, func(e cache.Entry) bool {
@@ -227,11 +226,13 @@ func (p *proxy) set(left int, mute bool) {
 
 func (p *proxy) cut() {
 	p.ln.Close()
+	p.drop()
+}
+
+func (p *proxy) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.conns {
 		c.Close()
 	}
 }
-
-var _ io.Closer = (*Store)(nil)

@@ -21,9 +21,12 @@ type Conn struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	cfg    Config
-	where  string    // the server, for messages
-	owned  *embedded // to be shut down with the connection, or nil
-	closed chan struct{}
+	where  string        // the server, for messages
+	owned  *embedded     // to be shut down with the connection, or nil
+	closed chan struct{} // by the last handler
+
+	once     sync.Once
+	closeErr error
 
 	mu      sync.Mutex
 	up      context.Context // ends when the connection is lost
@@ -109,6 +112,11 @@ func dial(ctx context.Context, cfg Config, s *embedded) (*Conn, error) {
 // Close lets go of the server, and shuts it down if it is inside this process.
 // What it keeps stays in its folder.
 func (c *Conn) Close() error {
+	c.once.Do(func() { c.closeErr = c.close() })
+	return c.closeErr
+}
+
+func (c *Conn) close() error {
 	c.nc.Close()
 	c.mu.Lock()
 	c.down(nats.ErrConnectionClosed)

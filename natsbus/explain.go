@@ -78,7 +78,7 @@ func (c *Conn) explain(what string, err error) error {
 		remedy = "the bucket was removed: open the store again"
 	case errors.Is(err, nats.ErrSecureConnRequired), errors.Is(err, nats.ErrSecureConnWanted):
 		remedy = "one side wants TLS and the other does not: check TLS, RootCA and the URL"
-	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
+	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "tls error"), strings.Contains(err.Error(), "x509:"):
 		remedy = "check TLS, RootCA, Cert and Key"
 	case errors.Is(err, nats.ErrConnectionClosed):
 		remedy = "it was closed on this side: open it again"

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"samebit/cache"
@@ -68,7 +67,8 @@ func publish(t *testing.T, s *Store, name objectName, body []byte) {
 func TestDamageIsAMiss(t *testing.T) {
 	bed := cachetest.NewBed(t)
 	s := open(t, Config{Dir: t.TempDir(), MaxBytes: 64 << 20})
-	x, other := newSample(t, bed, 1, 70, 4096), newSample(t, bed, 2, 3, 0)
+	s.chunk = 16 << 10
+	x, other := newSample(t, bed, 1, 70, 128), newSample(t, bed, 2, 3, 0) // three parts, and one
 	name := nameOf(key, x.e.ID)
 	var good, otherGood bytes.Buffer
 	if err := errors.Join(cache.WriteEntry(&good, x.e, x.snap), cache.WriteEntry(&otherGood, other.e, other.snap)); err != nil {
@@ -112,7 +112,7 @@ func TestDamageIsAMiss(t *testing.T) {
 		}, false},
 		{"a size that cannot be", func() { replace(t, s, name, nil, func(i *jetstream.ObjectInfo) { i.Size = 1 << 60 }) }, false},
 		{"a size larger than the bucket's content", func() {
-			replace(t, s, name, nil, func(i *jetstream.ObjectInfo) { i.Size, i.Opts.ChunkSize = 60<<20, 30<<20 })
+			replace(t, s, name, nil, func(i *jetstream.ObjectInfo) { i.Size, i.Opts.ChunkSize = 60<<20, 60<<20/i.Chunks+1 })
 		}, false},
 		{"marked as deleted", func() { replace(t, s, name, nil, func(i *jetstream.ObjectInfo) { i.Deleted = true }) }, false},
 		{"parts of anybody", func() { replace(t, s, name, nil, func(i *jetstream.ObjectInfo) { i.NUID = ">" }) }, false},
@@ -175,7 +175,8 @@ func TestDamageIsAMiss(t *testing.T) {
 func TestObjectOfTheObjectStore(t *testing.T) {
 	bed := cachetest.NewBed(t)
 	s := open(t, Config{Dir: t.TempDir()})
-	x := newSample(t, bed, 1, 70, 4096)
+	s.chunk = 16 << 10
+	x := newSample(t, bed, 1, 70, 128)
 	put(t, s, x)
 	obs, err := s.c.js.ObjectStore(ctx, s.bucket)
 	if err != nil {
@@ -225,10 +226,11 @@ func TestConnectionCutInPut(t *testing.T) {
 	srv := listen(t, nil)
 	bed := cachetest.NewBed(t)
 	direct := open(t, Config{URL: srv.ClientURL()})
-	x := newSample(t, bed, 1, 200, 4096) // 3.2 MiB, seven parts
-	for _, after := range []int{10, 100 << 10, 1 << 20, 3 << 20} {
+	x := newSample(t, bed, 1, 200, 256) // 13 parts
+	for _, after := range []int{10, 20 << 10, 100 << 10, 200 << 10} {
 		p := newProxy(t, srv.Addr().String())
-		s := open(t, Config{URL: p.addr, Timeout: 2 * time.Second})
+		s := open(t, Config{URL: p.addr, Timeout: 5 * time.Second})
+		s.chunk = 16 << 10
 		p.set(after, false)
 		start := time.Now()
 		err := s.Put(ctx, x.e, x.snap)
@@ -245,7 +247,7 @@ func TestConnectionCutInPut(t *testing.T) {
 		if s.Stamp() != stamp {
 			t.Error("the stamp changes while there is no server")
 		}
-		if d := time.Since(start); d > 1500*time.Millisecond {
+		if d := time.Since(start); d > 4*time.Second {
 			t.Errorf("without a server, all takes %v", d)
 		}
 		if err := s.Close(); err != nil {
@@ -286,9 +288,7 @@ func TestServerThatComesBackAndOneThatIsSilent(t *testing.T) {
 		t.Errorf("a silent server and a deadline: %v", err)
 	}
 	p.set(-1, false)
-	for _, c := range p.conns {
-		c.Close()
-	}
+	p.drop()
 	for end := time.Now().Add(8 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		err := s.Get(ctx, x.e, bed.Sequence(key.Model, 0))
 		if err == nil {
@@ -321,9 +321,7 @@ func TestBucketOfSomebodyElse(t *testing.T) {
 	}
 	bed := cachetest.NewBed(t)
 	x := newSample(t, bed, 1, 5, 0)
-	if err := s.Put(ctx, x.e, x.snap); err == nil || errors.Is(err, nats.ErrTimeout) {
+	if err := s.Put(ctx, x.e, x.snap); err == nil || !strings.Contains(err.Error(), "bucket was removed") {
 		t.Errorf("a bucket that was removed: %v", err)
-	} else {
-		t.Log(err)
 	}
 }

@@ -50,13 +50,12 @@ func startEmbedded(dir string, timeout time.Duration) (*embedded, error) {
 	}
 	e.srv.SetLoggerV2(e.log, false, false, false)
 	e.srv.Start() // returns when it has started, or has given up
-	if !e.srv.ReadyForConnections(max(timeout, 30*time.Second)) || !e.srv.JetStreamEnabled() {
-		err := e.log.last()
-		if err == nil {
-			err = errors.New("it does not get ready")
-		}
-		e.stop()
-		return fail(err)
+	err = e.log.fatal()
+	if err == nil && !e.srv.ReadyForConnections(timeout) {
+		err = fmt.Errorf("it is not ready after %v", timeout)
+	}
+	if err != nil {
+		return fail(errors.Join(err, e.stop()))
 	}
 	return e, nil
 }
@@ -68,19 +67,21 @@ func (e *embedded) stop() error {
 	return e.lock.Close()
 }
 
-// serverLog keeps the first thing that goes wrong in a server, and prints nothing.
+// serverLog keeps why a server gave up, and prints nothing. What else is wrong shows
+// in answers.
 type serverLog struct {
 	mu  sync.Mutex
 	err error
 }
 
-func (l *serverLog) last() error {
+func (l *serverLog) fatal() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-func (l *serverLog) keep(format string, v []any) {
+// Fatalf is called by a server that cannot go on. It expects no more of it.
+func (l *serverLog) Fatalf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil {
@@ -88,9 +89,8 @@ func (l *serverLog) keep(format string, v []any) {
 	}
 }
 
-func (l *serverLog) Errorf(format string, v ...any) { l.keep(format, v) }
-func (l *serverLog) Fatalf(format string, v ...any) { l.keep(format, v) }
-func (*serverLog) Noticef(string, ...any)           {}
-func (*serverLog) Warnf(string, ...any)             {}
-func (*serverLog) Debugf(string, ...any)            {}
-func (*serverLog) Tracef(string, ...any)            {}
+func (*serverLog) Errorf(string, ...any)  {}
+func (*serverLog) Warnf(string, ...any)   {}
+func (*serverLog) Noticef(string, ...any) {}
+func (*serverLog) Debugf(string, ...any)  {}
+func (*serverLog) Tracef(string, ...any)  {}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"samebit/cache"
@@ -120,6 +121,11 @@ func (s *Store) bind(ctx context.Context, cfg Config) error {
 func (s *Store) fail(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		err = ctx.Err()
+	}
+	if s.stream != nil && errors.Is(err, nats.ErrNoResponders) { // what a bucket says that is none any more
+		if _, e := s.look(ctx, ""); e != nil {
+			err = e
+		}
 	}
 	return s.c.explain("bucket "+s.bucket+": "+what, err)
 }

@@ -1,10 +1,12 @@
 package natsbus
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,7 +56,8 @@ func TestSharedByMachines(t *testing.T) {
 	bed := cachetest.NewBed(t)
 	a := open(t, Config{URL: srv.ClientURL()})
 	b := open(t, Config{URL: srv.ClientURL()})
-	x, y := newSample(t, bed, 1, 70, 0), newSample(t, bed, 2, 90, 4096) // y has three parts
+	a.chunk, b.chunk = 16<<10, 20<<10
+	x, y := newSample(t, bed, 1, 70, 0), newSample(t, bed, 2, 90, 128) // y has three parts
 	put(t, a, x)
 	put(t, b, y)
 	if !has(t, a, bed, y) || !has(t, b, bed, x) {
@@ -73,8 +76,8 @@ func TestSharedByMachines(t *testing.T) {
 	if err := b.Delete(ctx, y.e.ID); err != nil {
 		t.Fatal(err)
 	}
-	if has(t, a, bed, y) || messages(t, a) != 2 {
-		t.Errorf("%d messages after the other machine deleted its entry, want 2", messages(t, a))
+	if has(t, a, bed, y) || messages(t, a) != n-4 {
+		t.Errorf("%d messages after the other machine deleted its entry, want %d", messages(t, a), n-4)
 	}
 }
 
@@ -158,10 +161,11 @@ func TestCancelledPut(t *testing.T) {
 	noLeak(t)
 	bed := cachetest.NewBed(t)
 	s := open(t, Config{Dir: t.TempDir()})
-	x := newSample(t, bed, 1, 300, 4096) // ten parts
+	s.chunk = 4 << 10
+	x := newSample(t, bed, 1, 300, 512) // 150 parts
 	for i := range 8 {
 		c, cancel := context.WithCancel(ctx)
-		time.AfterFunc(time.Duration(i*i)*time.Millisecond, cancel)
+		time.AfterFunc(time.Duration(i*i/2)*time.Millisecond, cancel)
 		err := s.Put(c, x.e, x.snap)
 		cancel()
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -182,5 +186,82 @@ func TestCancelledPut(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// Several writers in a bucket that is too small for what they write.
+func TestTightTogether(t *testing.T) {
+	noLeak(t)
+	srv := listen(t, nil)
+	bed := cachetest.NewBed(t)
+	var all []sample
+	for i := range 6 { // of about 130 KiB
+		all = append(all, newSample(t, bed, i, 8, 4096))
+	}
+	var wg sync.WaitGroup
+	for w := range 3 {
+		s := open(t, Config{URL: srv.ClientURL(), MaxBytes: 600 << 10})
+		q := bed.Sequence(key.Model, 0)
+		wg.Go(func() {
+			for i := range 12 {
+				x := all[(i*(w+1)+w)%len(all)]
+				if err := s.Put(ctx, x.e, x.snap); err != nil && !isFull(err) {
+					t.Error(err)
+				}
+				x = all[(i+w)%len(all)]
+				if err := s.Get(ctx, x.e, q); err == nil {
+					if got, err := q.Bytes(); err != nil || !bytes.Equal(got, x.want) {
+						t.Errorf("other bits (%v)", err)
+					}
+				} else if !errors.Is(err, cache.ErrNotFound) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s := open(t, Config{URL: srv.ClientURL()})
+	if s.Bytes() > 600<<10 {
+		t.Errorf("%d bytes in a bucket for %d", s.Bytes(), 600<<10)
+	}
+	for _, x := range all {
+		has(t, s, bed, x)
+	}
+	info, err := s.look(ctx, "$O.samebit.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.strays(info.State.Subjects)); n != 0 {
+		t.Errorf("parts of %d uploads are left without a manifest", n)
+	}
+}
+
+// A store that is closed while it writes ends the writing, and leaves all or
+// nothing.
+func TestCloseInPut(t *testing.T) {
+	noLeak(t)
+	bed, dir := cachetest.NewBed(t), t.TempDir()
+	x := newSample(t, bed, 1, 300, 512)
+	for i := range 4 {
+		s, err := Open(ctx, Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.chunk = 4 << 10
+		put := make(chan error, 1)
+		go func() { put <- s.Put(ctx, x.e, x.snap) }()
+		time.Sleep(time.Duration(3*i) * time.Millisecond)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		err = <-put
+		s = open(t, Config{Dir: dir})
+		if there := has(t, s, bed, x); err == nil && !there {
+			t.Error("stored, and gone")
+		}
+		if err := s.Delete(ctx, x.e.ID); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
 	}
 }
