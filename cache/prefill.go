@@ -197,6 +197,7 @@ func (p *prefill) lookup() {
 		if p.start != nil {
 			p.rep.Start = p.start.pos()
 		}
+		p.cut(f, min(f.depth, p.limit))
 		d := c.pol.down(f.depth)
 		if c.pol.Junction > 0 && f.depth < len(p.rows) && d > p.rep.Start && d <= p.end && !p.diverged {
 			p.diverged = true
@@ -215,6 +216,27 @@ func (p *prefill) lookup() {
 		}
 	}
 	p.plan = c.pol.checkpoints(p.rep.Start, p.end, p.junction...)
+}
+
+// cut makes the first n rows of a deeper checkpoint the start, where states can be
+// cut: those of models without recurrent layers.
+func (p *prefill) cut(f found, n int) {
+	if n <= p.rep.Start || p.hand != nil && n <= p.hand.Len() {
+		return
+	}
+	e := f.node.donor(new(int))
+	if e == nil {
+		return
+	}
+	if s, ok := state.Cut(e.snap, n); ok {
+		if p.hand != nil {
+			p.hand.Release()
+		}
+		p.hand = s
+		if e.resident {
+			p.c.order.touch(e)
+		}
+	}
 }
 
 // restore brings the sequence to the start; again when that has turned out not to

@@ -294,6 +294,25 @@ func TestSC17Domains(t *testing.T) {
 	}
 }
 
+// Without recurrent layers every row of a shared prefix is reused, wherever the
+// checkpoints are.
+func TestDensePrefixesAreCut(t *testing.T) {
+	r := newRig(t, openModel(t, "qwen3-tied-fp32"), cache.Config{Policy: cache.Policy{Stride: -1, Tail: -1, MinPrefix: -1, Junction: -1}})
+	base := tokens(22, 250)
+	r.run(base, 250)
+	for _, n := range []int{1, 63, 64, 65, 127, 128, 130, 200, 249} {
+		if rep := r.run(join(base[:n], tokens(70+n, 9)), n); rep.Start != n {
+			t.Errorf("%d shared rows: %+v", n, rep)
+		}
+		if rep := r.run(base[:n], n); rep.Start != n { // and a shorter one
+			t.Errorf("the first %d rows: %+v", n, rep)
+		}
+	}
+	if rep := r.run(base, 249); rep.Computed != 1 { // the first one's pages are as they were
+		t.Errorf("%+v", rep)
+	}
+}
+
 func TestSC20TwiceInSequence(t *testing.T) {
 	m := openModel(t, "qwen35-8l-bf16")
 	r := newRig(t, m, cache.Config{Policy: small(16)})

@@ -204,3 +204,27 @@ func (n *node) below(f func(*entry)) {
 		visit(k)
 	}
 }
+
+// donor finds a checkpoint in memory at n or below, looking at few places.
+func (n *node) donor(looked *int) *entry {
+	if n.entry != nil && n.entry.snap != nil {
+		return n.entry
+	}
+	for _, k := range n.kids {
+		if *looked++; *looked > 64 {
+			return nil
+		}
+		if e := k.donor(looked); e != nil {
+			return e
+		}
+	}
+	for _, k := range n.vecs {
+		if *looked++; *looked > 64 {
+			return nil
+		}
+		if e := k.donor(looked); e != nil {
+			return e
+		}
+	}
+	return nil
+}

@@ -153,6 +153,14 @@ func (f *figure) Pieces(each func(piece any, bytes int64)) {
 	each(f.bank, f.bank.bytes)
 }
 
+// Cut is possible without recurrent layers.
+func (f *figure) Cut(n int) (state.Snapshot, bool) {
+	if f.bank.bytes > 0 {
+		return nil, false
+	}
+	return &figure{n: n, pages: f.pages[:(n+backend.Page-1)/backend.Page], bank: f.bank}, true
+}
+
 func (f *figure) Save(func(string, tensor.Tensor) error) error {
 	return errors.New("agenttrace: there is no state to save")
 }
