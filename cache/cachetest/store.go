@@ -199,6 +199,10 @@ func list(f *fixture) {
 	if l := f.all(f.store, o); len(l) != 1 {
 		f.Errorf("%d entries of the other key, want 1", len(l))
 	}
+	asked := 0
+	if err := f.store.List(ctx, k, func(cache.EntryID) bool { asked++; return true }, func(cache.Entry) bool { return true }); err != nil || asked != 5 {
+		f.Errorf("skip was asked about %d entries of 5, %v: a cache forgets the others", asked, err)
+	}
 	n := 0
 	err := f.store.List(ctx, k, func(id cache.EntryID) bool { return id == ids[2] }, func(e cache.Entry) bool {
 		if e.ID == ids[2] {
