@@ -142,6 +142,11 @@ func attentionCases() []Case {
 			e.S.PutPage(pg, e.Flat(src, 4, 3, n, 20))
 			e.S.GetPage(e.State("rows", nil, 4, 3, n, 20), pg)
 		}})
+		l = append(l, Case{"GetPage", name("n=%d of rows with gaps", n), "the slots outside need not lie side by side", func(e *Env, r *tensortest.Rand) {
+			pg := e.pages(2, 3, 20, 1)[0]
+			e.S.PutPage(pg, e.Flat(r.F32(tensortest.Ordinary, 4*3*n*23), 4, 3, n, 23).Cols(2, 22))
+			e.S.GetPage(e.State("rows", r.F32(tensortest.Ordinary, 4*3*n*27), 4, 3, n, 27).Cols(1, 21), pg)
+		}})
 	}
 	return l
 }

@@ -110,11 +110,13 @@ func (z delta) run(e *Env, r *tensortest.Rand, k tensortest.Kind) {
 	for i := range key {
 		q[i], key[i] = q[i]*0.0625, key[i]*0.0625
 	}
-	g, beta := r.F32(k, row*z.hv), r.F32(k, row*z.hv)
-	for i := range g {
-		g[i], beta[i] = 0.5+g[i]*0.125, 0.5+beta[i]*0.125 // within (0, 1) where k is ordinary
+	g, beta := r.F32(k, row*z.hv), r.F32(k, row*(z.hv+1))
+	for _, v := range [2][]float32{g, beta} {
+		for i := range v {
+			v[i] = 0.5 + float32(v[i]*0.125) // within (0, 1) where k is ordinary
+		}
 	}
 	in := e.In(append(append([]float32(nil), q...), key...), 2*row, z.hk, z.dk)
 	e.S.GatedDelta(e.Out("dst", row, z.hv, z.dv), in.Rows(0, row), in.Rows(row, 2*row), e.In(v, row, z.hv, z.dv),
-		e.In(g, row, z.hv), e.In(beta, row, z.hv), p, z.layers-1)
+		e.In(g, row, z.hv), e.In(beta, row, z.hv+1).Cols(1, z.hv+1), p, z.layers-1) // rows of other distances
 }

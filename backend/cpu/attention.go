@@ -475,13 +475,11 @@ func (s *stream) GetPage(dst, page tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckPage("GetPage", dst, page)) || s.away(dst, page) {
 		return
 	}
-	pageRows(dst, page, func(k, v, rk, rv []float32, d int) {
-		for j := range len(rk) / d {
-			for c := range d {
-				rk[j*d+c] = k[c*backend.Page+j]
-			}
+	pageRows(dst, page, func(k, v, rk, rv []float32, slot int) {
+		for c := range rk {
+			rk[c] = k[c*backend.Page+slot]
 		}
-		copy(rv, v)
+		copy(rv, v[slot*len(rv):])
 	})
 }
 
@@ -489,28 +487,24 @@ func (s *stream) PutPage(page, src tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckPage("PutPage", src, page)) || s.away(page, src) {
 		return
 	}
-	pageRows(src, page, func(k, v, rk, rv []float32, d int) {
-		for j := range len(rk) / d {
-			for c := range d {
-				k[c*backend.Page+j] = rk[j*d+c]
-			}
+	pageRows(src, page, func(k, v, rk, rv []float32, slot int) {
+		for c := range rk {
+			k[c*backend.Page+slot] = rk[c]
 		}
-		copy(v, rv)
+		copy(v[slot*len(rv):], rv)
 	})
 }
 
-// pageRows calls f with the keys and values of each layer and head in a page and
-// the rows [n, D] that stand for them outside.
-func pageRows(rows, page tensor.Tensor, f func(k, v, rk, rv []float32, d int)) {
-	if rows.Dim(2) == 0 {
-		return
-	}
+// pageRows calls f with the keys and values of each layer and head in a page and,
+// for each slot, the rows [D] that stand for them outside.
+func pageRows(rows, page tensor.Tensor, f func(k, v, rk, rv []float32, slot int)) {
 	for l := range page.Dim(0) / 2 {
 		for h := range page.Dim(1) {
 			k, v := pageHead(page, l, h)
-			rk, _ := rows.Index(2 * l).Index(h).F32()
-			rv, _ := rows.Index(2*l + 1).Index(h).F32()
-			f(k, v, rk, rv, page.Dim(3))
+			ks, vs := rows.Index(2*l).Index(h), rows.Index(2*l+1).Index(h)
+			for slot := range rows.Dim(2) {
+				f(k, v, ks.Row(slot), vs.Row(slot), slot)
+			}
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 // deltaOp holds the operands of the delta-net op under way.
 type deltaOp struct {
 	dst, q, k, v, g, beta matrix
-	b                     matrix
 	aExp, dtBias          []float32
 	layer, per            int
 	heads, dk, dv         int
@@ -46,7 +45,7 @@ func (s *stream) DeltaGates(g, beta, a, b, aExp, dtBias tensor.Tensor) {
 		return
 	}
 	o := &s.delta
-	o.b, o.aExp, o.dtBias = s.host(b), s.vector(aExp), s.vector(dtBias)
+	o.aExp, o.dtBias = s.vector(aExp), s.vector(dtBias)
 	s.each(s.host(g), s.host(beta), s.host(a), s.host(b), func(s *stream, g, beta, a, b []float32, _ int) {
 		s.dev.delta.Gates(g, beta, a, b, s.delta.aExp, s.delta.dtBias)
 	})
@@ -78,7 +77,7 @@ func deltaBody(s *stream, worker, chunk int) {
 		T: g.Rows, Dk: o.dk, Dv: o.dv,
 		Out: at(&o.dst, h), Q: at(&o.q, h/o.per), K: at(&o.k, h/o.per), V: at(&o.v, h),
 		G: o.g.v[g.Row*o.g.stride+h:], Beta: o.beta.v[g.Row*o.beta.stride+h:],
-		OutStride: o.dst.stride, QStride: o.q.stride, KStride: o.k.stride, VStride: o.v.stride, GStride: o.g.stride,
+		OutStride: o.dst.stride, QStride: o.q.stride, KStride: o.k.stride, VStride: o.v.stride, GStride: o.g.stride, BetaStride: o.beta.stride,
 	}
 	job.Src, _ = g.DeltaIn.Index(o.layer).Index(h).F32()
 	job.Dst, _ = g.DeltaOut.Index(o.layer).Index(h).F32()

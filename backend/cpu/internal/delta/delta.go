@@ -41,7 +41,7 @@ func For(s isa.Set) *Kernels {
 // Dst, which may be the same slice but may not overlap partly. Row t of q lies
 // at Q[t*QStride:], of k at K[t*KStride:] (Dk values each), of v at
 // V[t*VStride:] and of the output at Out[t*OutStride:] (Dv values each); the
-// decay and beta of row t are G[t*GStride] and Beta[t*GStride]. Strides count
+// decay and beta of row t are G[t*GStride] and Beta[t*BetaStride]. Strides count
 // floats. q and k come normalised and scaled. Out may not overlap an input.
 type Head struct {
 	T, Dk, Dv int
@@ -50,7 +50,7 @@ type Head struct {
 	Out, Q, K, V []float32
 	G, Beta      []float32
 
-	OutStride, QStride, KStride, VStride, GStride int
+	OutStride, QStride, KStride, VStride, GStride, BetaStride int
 }
 
 // Scratch is the number of floats that [Kernels.Run] needs as scratch.

@@ -43,7 +43,7 @@ func naive(h *Head) {
 			for i := range col {
 				col[i] = S[i*h.Dv+j] * h.G[t*h.GStride]
 			}
-			d := float32(h.V[t*h.VStride+j]-dot(col, k)) * h.Beta[t*h.GStride]
+			d := float32(h.V[t*h.VStride+j]-dot(col, k)) * h.Beta[t*h.BetaStride]
 			for i := range col {
 				col[i] = canon.FMA32(k[i], d, col[i])
 				S[i*h.Dv+j] = col[i]
@@ -62,13 +62,16 @@ func random(r *rand.Rand, T, dk, dv int) *Head {
 		}
 		return x
 	}
-	h := &Head{T: T, Dk: dk, Dv: dv, QStride: dk + 3, KStride: dk + 5, VStride: dv + 7, OutStride: dv + 1, GStride: 2}
+	h := &Head{T: T, Dk: dk, Dv: dv, QStride: dk + 3, KStride: dk + 5, VStride: dv + 7, OutStride: dv + 1, GStride: 2, BetaStride: 3}
 	h.Src = draw(dk*dv, 1)
 	h.Q, h.K = draw(T*h.QStride, 1/math.Sqrt(float64(dk))), draw(T*h.KStride, 1/math.Sqrt(float64(dk)))
 	h.V = draw(T*h.VStride, 1)
-	h.G, h.Beta = make([]float32, 2*T), make([]float32, 2*T)
+	h.G, h.Beta = make([]float32, T*h.GStride), make([]float32, T*h.BetaStride)
 	for i := range h.G {
-		h.G[i], h.Beta[i] = 1-r.Float32()*0.2, r.Float32()
+		h.G[i] = 1 - r.Float32()*0.2
+	}
+	for i := range h.Beta {
+		h.Beta[i] = r.Float32()
 	}
 	return h
 }
@@ -88,7 +91,7 @@ func rows(h *Head, lo, hi int, src []float32) *Head {
 	c.T, c.Src = hi-lo, src
 	c.Q, c.K, c.V = h.Q[lo*h.QStride:], h.K[lo*h.KStride:], h.V[lo*h.VStride:]
 	c.Out = h.Out[min(lo*h.OutStride, len(h.Out)):]
-	c.G, c.Beta = h.G[lo*h.GStride:], h.Beta[lo*h.GStride:]
+	c.G, c.Beta = h.G[lo*h.GStride:], h.Beta[lo*h.BetaStride:]
 	return &c
 }
 
@@ -148,7 +151,7 @@ func TestGoldens(t *testing.T) {
 		for _, c := range canontest.Cases(t, "delta_rule") {
 			dk, dv, T := c.Int("dk"), c.Int("dv"), c.Int("t")
 			h := &Head{
-				T: T, Dk: dk, Dv: dv, QStride: dk, KStride: dk, VStride: dv, OutStride: dv, GStride: 1,
+				T: T, Dk: dk, Dv: dv, QStride: dk, KStride: dk, VStride: dv, OutStride: dv, GStride: 1, BetaStride: 1,
 				Src: c.In["s0"].F32(), Q: c.In["q"].F32(), K: c.In["k"].F32(), V: c.In["v"].F32(),
 				G: c.In["decay"].F32(), Beta: c.In["beta"].F32(),
 			}
@@ -178,7 +181,7 @@ func TestWorkedExample(t *testing.T) {
 	}
 	sets(t, func(t *testing.T, k *Kernels) {
 		h := &Head{
-			T: 2, Dk: 4, Dv: 2, QStride: 4, KStride: 4, VStride: 2, OutStride: 2, GStride: 1,
+			T: 2, Dk: 4, Dv: 2, QStride: 4, KStride: 4, VStride: 2, OutStride: 2, GStride: 1, BetaStride: 1,
 			Src: gen(7, 8, 1), K: gen(8, 8, 3), Q: gen(9, 8, 3), V: gen(10, 4, 1),
 			G: []float32{0.9, 0.8}, Beta: []float32{0.3, 0.7},
 		}

@@ -12,7 +12,7 @@ func runGeneric(h *Head, tmp []float32) {
 	for t := range h.T {
 		q, k := h.Q[t*h.QStride:][:dk], h.K[t*h.KStride:][:dk]
 		v, out := h.V[t*h.VStride:][:dv], h.Out[t*h.OutStride:][:dv]
-		g, beta := h.G[t*h.GStride], h.Beta[t*h.GStride]
+		g, beta := h.G[t*h.GStride], h.Beta[t*h.BetaStride]
 		clear(total)
 		for b := 0; b < dk; b += kb {
 			clear(acc)

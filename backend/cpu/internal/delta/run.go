@@ -50,7 +50,7 @@ func run(h *Head, tmp []float32, set isa.Set) {
 
 func (s *step) row(h *Head, t int) {
 	s.q, s.k = &h.Q[t*h.QStride:][:h.Dk][0], &h.K[t*h.KStride:][:h.Dk][0]
-	s.g, s.beta = h.G[t*h.GStride], h.Beta[t*h.GStride]
+	s.g, s.beta = h.G[t*h.GStride], h.Beta[t*h.BetaStride]
 	if t+1 < h.T {
 		s.k1, s.g1 = &h.K[(t+1)*h.KStride:][:h.Dk][0], h.G[(t+1)*h.GStride]
 	}
