@@ -22,6 +22,16 @@ var ctx = context.Background()
 // listen runs a server with a port, for what must go over a network.
 func listen(t *testing.T, change func(*server.Options)) *server.Server {
 	t.Helper()
+	srv := listenUnready(t, change)
+	if !srv.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the server does not get ready")
+	}
+	return srv
+}
+
+// listenUnready does not wait until clients may connect.
+func listenUnready(t *testing.T, change func(*server.Options)) *server.Server {
+	t.Helper()
 	o := &server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}
 	if change != nil {
 		change(o)
@@ -31,9 +41,6 @@ func listen(t *testing.T, change func(*server.Options)) *server.Server {
 		t.Fatal(err)
 	}
 	srv.Start()
-	if !srv.ReadyForConnections(20 * time.Second) {
-		t.Fatal("the server does not get ready")
-	}
 	t.Cleanup(func() {
 		srv.Shutdown()
 		srv.WaitForShutdown()

@@ -35,8 +35,9 @@ type Config struct {
 
 	// Bucket of the object store; "samebit" when empty. It is made if it is missing.
 	Bucket string
-	// MaxBytes bounds the bucket, 0 meaning 8 GiB. A bucket of an outside server
-	// keeps the bound that it was made with; a smaller MaxBytes bounds this Store.
+	// MaxBytes bounds a bucket that is made, 0 meaning 8 GiB. A bucket of an outside
+	// server keeps the bound that it has, the same for all who share it; one in Dir
+	// gets this bound each time.
 	MaxBytes int64
 	// Replicas of a bucket that is made, on so many servers of a cluster; 0 means 1.
 	Replicas int
@@ -76,17 +77,17 @@ func (c Config) check() (Config, error) {
 	case c.URL == "" && c.Dir == "":
 		err = errors.New("neither URL nor Dir: give the URL of a server, or a folder for one inside this process")
 	case c.MaxBytes < 0:
-		err = fmt.Errorf("MaxBytes %d: want a positive bound, or 0 for 8 GiB", c.MaxBytes)
+		err = fmt.Errorf("bound MaxBytes %d: want a positive one, or 0 for 8 GiB", c.MaxBytes)
 	case c.Timeout < 0:
-		err = fmt.Errorf("Timeout %v: want a positive one, or 0 for %v", c.Timeout, defaultTimeout)
+		err = fmt.Errorf("duration of Timeout %v: want a positive one, or 0 for %v", c.Timeout, defaultTimeout)
 	case c.Replicas < 0 || c.Replicas > 5:
-		err = fmt.Errorf("Replicas %d: servers keep 1 to 5", c.Replicas)
+		err = fmt.Errorf("number of Replicas %d: want 1 to 5, or 0 for 1", c.Replicas)
 	case ways > 1:
 		err = errors.New("more than one of Token, User, NKey and Creds: give one")
 	case (c.Cert == "") != (c.Key == ""):
 		err = errors.New("one of Cert and Key without the other")
 	case strings.ContainsFunc(c.Bucket, func(r rune) bool { return !bucketRune(r) }):
-		err = fmt.Errorf("Bucket %.60q: names have letters, digits, - and _", c.Bucket)
+		err = fmt.Errorf("name of Bucket %.60q: want letters, digits, - and _", c.Bucket)
 	}
 	if err != nil {
 		return c, fmt.Errorf("natsbus: config: %w", err)

@@ -31,7 +31,8 @@ type Conn struct {
 	mu      sync.Mutex
 	up      context.Context // ends when the connection is lost
 	down    context.CancelCauseFunc
-	lastErr error // what the server last said outside of answers
+	lastErr error     // what the server last said outside of answers,
+	lastAt  time.Time // and when
 }
 
 // errLost is the cause when the connection breaks while an answer is awaited.
@@ -147,7 +148,7 @@ func (c *Conn) regain() {
 func (c *Conn) heard(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lastErr = err
+	c.lastErr, c.lastAt = err, time.Now()
 }
 
 // ready fails when there is no connection now.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -56,6 +57,9 @@ func (c *Conn) explain(what string, err error) error {
 	}
 	c.mu.Lock()
 	said := c.lastErr
+	if time.Since(c.lastAt) > 2*c.cfg.Timeout {
+		said = nil
+	}
 	c.mu.Unlock()
 	remedy := ""
 	var network net.Error

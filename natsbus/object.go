@@ -121,7 +121,7 @@ func (s *Store) parseManifest(raw *jetstream.RawStreamMsg) *manifest {
 	m.chunk = int64(m.Opts.ChunkSize)
 	diffs := strings.Fields(m.Metadata[seqsKey])
 	if n := uint64(len(diffs)); m.chunk == 0 || n == 0 || uint64(m.Chunks) != n ||
-		m.Size > n*uint64(m.chunk) || m.Size <= (n-1)*uint64(m.chunk) || m.Size > uint64(s.max) {
+		m.Size > n*uint64(m.chunk) || m.Size <= (n-1)*uint64(m.chunk) {
 		return m
 	}
 	parts, last := make([]uint64, len(diffs)), uint64(0)
@@ -265,15 +265,11 @@ func (s *Store) uploadManifest(ctx context.Context, name objectName, nuid string
 
 // download reads an object. errDamaged if it is not all there, bit for bit.
 func (s *Store) download(ctx context.Context, m *manifest) ([]byte, error) {
-	if m.Size > uint64(s.bytes.Load()) { // do not believe it before memory is taken
-		if info, err := s.look(ctx, ""); err != nil {
-			return nil, err
-		} else if m.Size > info.State.Bytes {
-			return nil, fmt.Errorf("%d bytes in a bucket of %d: %w", m.Size, info.State.Bytes, errDamaged)
-		}
+	if err := s.plausible(ctx, m); err != nil {
+		return nil, err
 	}
 	data := make([]byte, m.Size)
-	if err := s.readAt(ctx, m, data, 0); err != nil {
+	if err := s.readAll(ctx, m, data); err != nil {
 		return nil, err
 	}
 	want, err := jetstream.DecodeObjectDigest(m.Digest)
@@ -283,29 +279,35 @@ func (s *Store) download(ctx context.Context, m *manifest) ([]byte, error) {
 	return data, nil
 }
 
-// readAt fills dst with bytes of an object from off on, which the caller knows to
-// be inside. Parts are asked for four at a time, since each is an answer to wait
-// for.
-func (s *Store) readAt(ctx context.Context, m *manifest, dst []byte, off int64) error {
-	if len(dst) == 0 {
+// plausible fails with errDamaged when an object is said to be larger than all that
+// the bucket has. It is asked before memory is taken.
+func (s *Store) plausible(ctx context.Context, m *manifest) error {
+	if m.Size <= uint64(s.bytes.Load()) {
 		return nil
 	}
-	first, last := off/m.chunk, (off+int64(len(dst))-1)/m.chunk
+	info, err := s.look(ctx, "")
+	if err == nil && m.Size > info.State.Bytes {
+		err = fmt.Errorf("object %s of %d bytes in a bucket of %d: %w", m.Name, m.Size, info.State.Bytes, errDamaged)
+	}
+	return err
+}
+
+// readAll fills dst with the parts of an object. They are asked for four at a time,
+// since each is an answer to wait for.
+func (s *Store) readAll(ctx context.Context, m *manifest, dst []byte) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
-	next.Store(first)
 	var wg sync.WaitGroup
-	for range min(4, last-first+1) {
+	for range min(4, len(m.parts)) {
 		wg.Go(func() {
-			for i := next.Add(1) - 1; i <= last && ctx.Err() == nil; i = next.Add(1) - 1 {
+			for i := next.Add(1) - 1; i < int64(len(m.parts)) && ctx.Err() == nil; i = next.Add(1) - 1 {
 				part, err := s.part(ctx, m, int(i))
 				if err != nil {
 					cancel(err)
 					return
 				}
-				at := i*m.chunk - off // of the part in dst
-				copy(dst[max(at, 0):], part[max(-at, 0):])
+				copy(dst[i*m.chunk:], part)
 			}
 		})
 	}

@@ -18,12 +18,32 @@ func (s *Store) rows(ctx context.Context, m *manifest, k cache.Key) (cache.Entry
 	bad := func(why string) (cache.Entry, error) {
 		return cache.Entry{}, fmt.Errorf("object %s: %s: %w", m.Name, why, errDamaged)
 	}
+	if err := s.plausible(ctx, m); err != nil {
+		return cache.Entry{}, err
+	}
 	size := int64(m.Size)
+	got := map[int64][]byte{} // parts, each asked for once
+	read := func(dst []byte, off int64) error {
+		for len(dst) > 0 {
+			i := off / m.chunk
+			part, ok := got[i]
+			if !ok {
+				var err error
+				if part, err = s.part(ctx, m, int(i)); err != nil {
+					return err
+				}
+				got[i] = part
+			}
+			n := copy(dst, part[off-i*m.chunk:])
+			dst, off = dst[n:], off+int64(n)
+		}
+		return nil
+	}
 	var length [8]byte
 	if size < 8 {
 		return bad("too short")
 	}
-	if err := s.readAt(ctx, m, length[:], 0); err != nil {
+	if err := read(length[:], 0); err != nil {
 		return cache.Entry{}, err
 	}
 	n := binary.LittleEndian.Uint64(length[:])
@@ -31,7 +51,7 @@ func (s *Store) rows(ctx context.Context, m *manifest, k cache.Key) (cache.Entry
 		return bad("head longer than the object")
 	}
 	head := make([]byte, n)
-	if err := s.readAt(ctx, m, head, 8); err != nil {
+	if err := read(head, 8); err != nil {
 		return cache.Entry{}, err
 	}
 	var tensors map[string]json.RawMessage
@@ -54,7 +74,7 @@ func (s *Store) rows(ctx context.Context, m *manifest, k cache.Key) (cache.Entry
 			return nil, nil, err
 		}
 		b := make([]byte, t.Offsets[1]-t.Offsets[0])
-		if err := s.readAt(ctx, m, b, base+t.Offsets[0]); err != nil {
+		if err := read(b, base+t.Offsets[0]); err != nil {
 			return nil, nil, err
 		}
 		words = make([]uint32, len(b)/4)

@@ -73,7 +73,9 @@ func (c *Conn) Store(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{c: c, bucket: cfg.Bucket, max: cfg.MaxBytes, orphan: orphanAge}
-	s.chunk = int(min(maxChunk, c.nc.MaxPayload()-1024))
+	if s.chunk = int(min(maxChunk, c.nc.MaxPayload()-1024)); s.chunk < 1024 {
+		return nil, s.fail(ctx, "opening", fmt.Errorf("messages of %d bytes are too small: raise the server's max_payload to 1 MiB", c.nc.MaxPayload()))
+	}
 	err = c.ask(ctx, func(ctx context.Context) error { return s.bind(ctx, cfg) })
 	if err == nil {
 		err = s.sweep(ctx)
@@ -110,8 +112,8 @@ func (s *Store) bind(ctx context.Context, cfg Config) error {
 			return err
 		}
 	}
-	if have.MaxBytes > 0 {
-		s.max = min(s.max, have.MaxBytes)
+	if have.MaxBytes > 0 { // a bound of the bucket, the same for all who share it
+		s.max = have.MaxBytes
 	}
 	s.stream = st
 	return nil
