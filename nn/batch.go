@@ -18,8 +18,9 @@ type BatcherConfig struct {
 // is read once for all of them. Runners join by RunnerConfig.Batcher and leave by
 // not asking for more; neither changes a bit of anybody's results, only the time.
 //
-// A pass takes every sequence that waits with one row, then prompt chunks in the
-// order in which they asked, so a long prompt delays nobody by more than a pass.
+// A pass takes what the pass before had no room for, then every sequence that
+// waits with one row, then prompt chunks in the order in which they asked. So a
+// long prompt delays nobody by more than a pass, and nobody waits forever.
 // A Batcher is safe for concurrent use; its runners belong to a goroutine each.
 type Batcher struct {
 	dec  *Decoder
@@ -40,6 +41,7 @@ type job struct {
 	seq      *Seq
 	err      error
 	finished chan struct{}
+	left     bool // a pass had no room for it
 }
 
 // NewBatcher starts the goroutine that runs the passes, on a stream of its own.
@@ -93,6 +95,7 @@ func (b *Batcher) forward(ctx context.Context, j *job) error {
 		b.mu.Unlock()
 		return errBatcherClosed
 	}
+	j.left = false
 	b.queue = append(b.queue, j)
 	b.wake.Signal()
 	b.mu.Unlock()
@@ -137,11 +140,11 @@ func (b *Batcher) next(taken []*job) []*job {
 		return nil
 	}
 	taken, rows := taken[:0], 0
-	for _, decode := range [2]bool{true, false} {
+	for turn := range 3 {
 		rest := b.queue[:0]
 		for _, j := range b.queue {
 			n := len(j.seq.In)
-			if (n == 1) == decode && rows+n <= b.rows {
+			if (turn == 0 && j.left || turn == 1 && n == 1 || turn == 2) && rows+n <= b.rows {
 				taken, rows = append(taken, j), rows+n
 			} else {
 				rest = append(rest, j)
@@ -149,6 +152,9 @@ func (b *Batcher) next(taken []*job) []*job {
 		}
 		clear(b.queue[len(rest):])
 		b.queue = rest
+	}
+	for _, j := range b.queue {
+		j.left = true
 	}
 	return taken
 }

@@ -225,3 +225,26 @@ func TestBatcherCancelAndClose(t *testing.T) {
 		t.Error(fmt.Errorf("passes of -1 rows were accepted"))
 	}
 }
+
+// A batcher runs one decoder's passes; states of another would be read as its own.
+func TestBatcherOfAnotherDecoder(t *testing.T) {
+	dev, err := cpu.New(cpu.Config{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	d, other := openModel(t, dev, "qwen3-tied-fp32"), openModel(t, dev, "qwen3-tied-fp32")
+	pool, err := state.NewPool(dev, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	b, err := other.NewBatcher(dev, nn.BatcherConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := d.NewRunner(nil, pool, nn.RunnerConfig{Batcher: b}); err == nil {
+		t.Error("a runner took the batcher of another decoder")
+	}
+}

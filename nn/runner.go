@@ -39,6 +39,9 @@ func (d *Decoder) NewRunner(s backend.Stream, p *state.Pool, cfg RunnerConfig) (
 		return nil, fmt.Errorf("nn: chunks of %d rows: want a positive number, or 0 for 512", cfg.ChunkRows)
 	}
 	if b := cfg.Batcher; b != nil {
+		if b.dec != d {
+			return nil, fmt.Errorf("nn: runner with the batcher of another decoder: make one with this decoder's NewBatcher")
+		}
 		if cfg.ChunkRows == 0 {
 			cfg.ChunkRows = max(1, b.rows/2)
 		}
