@@ -11,6 +11,9 @@ import (
 // and these rows. A failure leaves the sequence as it was. There are no logits
 // until the next Append.
 func (r *Runner) Adopt(rows []state.Row, get func(name string) (tensor.Tensor, error)) error {
+	if err := r.usable(); err != nil {
+		return err
+	}
 	if err := r.State().Load(len(rows), get); err != nil {
 		return err
 	}

@@ -52,6 +52,9 @@ func (d *Decoder) NewBatcher(dev backend.Device, cfg BatcherConfig) (*Batcher, e
 	if cfg.Rows == 0 {
 		cfg.Rows = 256
 	}
+	if dev == nil {
+		return nil, fmt.Errorf("nn: batcher: no device")
+	}
 	s, err := dev.NewStream()
 	if err != nil {
 		return nil, err

@@ -31,6 +31,8 @@ type Runner struct {
 	one   [1]state.Row
 	job   *job
 	fresh bool // logits belong to the last row
+
+	closed bool
 }
 
 // NewRunner returns an empty sequence that runs on stream s with states of pool p.
@@ -50,6 +52,9 @@ func (d *Decoder) NewRunner(s backend.Stream, p *state.Pool, cfg RunnerConfig) (
 	if cfg.ChunkRows == 0 {
 		cfg.ChunkRows = 512
 	}
+	if d.NewState == nil || p == nil || s == nil && cfg.Batcher == nil {
+		return nil, fmt.Errorf("nn: a runner needs a loaded decoder, a pool, and a stream or a Batcher: one is missing")
+	}
 	st, err := d.NewState(p)
 	if err != nil {
 		return nil, err
@@ -57,6 +62,16 @@ func (d *Decoder) NewRunner(s backend.Stream, p *state.Pool, cfg RunnerConfig) (
 	r := &Runner{dec: d, pool: p, c: NewCtx(s, p.Device()), cfg: cfg}
 	r.seq[0].State, r.seq[0].NeedHidden = st, true
 	return r, nil
+}
+
+var errRunnerClosed = fmt.Errorf("nn: runner: %w", backend.ErrClosed)
+
+// usable refuses a runner whose memory is gone.
+func (r *Runner) usable() error {
+	if r.closed || r.dec == nil {
+		return errRunnerClosed
+	}
+	return nil
 }
 
 // Ctx is the context of the runner's passes, where a probe may be set.
@@ -77,6 +92,9 @@ func (r *Runner) Append(ctx context.Context, rows []state.Row) error {
 
 // fits refuses more rows than the model's context has.
 func (r *Runner) fits(rows int) error {
+	if err := r.usable(); err != nil {
+		return err
+	}
 	if d := r.dec; d.Context > 0 && r.Len()+rows > d.Context {
 		return fmt.Errorf("nn: %d rows exceed the model's context of %d: shorten the prompt or ask for fewer tokens", r.Len()+rows, d.Context)
 	}
@@ -103,6 +121,9 @@ func (r *Runner) chunks(ctx context.Context, rows []state.Row, last Want) error 
 }
 
 func (r *Runner) pass(ctx context.Context, rows []state.Row, want Want) error {
+	if err := r.usable(); err != nil {
+		return err
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -144,6 +165,9 @@ func (r *Runner) Step(ctx context.Context, token int32) error {
 // AppendAll is Append that calls each with the logits of every row, in order. The
 // slice is valid during the call only.
 func (r *Runner) AppendAll(ctx context.Context, rows []state.Row, each func(row int, logits []float32)) error {
+	if err := r.usable(); err != nil {
+		return err
+	}
 	if r.dec.Head == nil {
 		return fmt.Errorf("nn: logits of a lower half, which has no head: use AppendHidden")
 	}
@@ -168,6 +192,9 @@ func (r *Runner) AppendAll(ctx context.Context, rows []state.Row, each func(row 
 // order, and leaves no logits: the final normed rows, or those that leave a lower
 // half. The slice is valid during the call only.
 func (r *Runner) AppendHidden(ctx context.Context, rows []state.Row, each func(row int, hidden []float32)) error {
+	if err := r.usable(); err != nil {
+		return err
+	}
 	s, h := &r.seq[0], r.dec.Hidden
 	defer func(no bool) { s.NoLogits = no }(s.NoLogits)
 	s.NoLogits = true
@@ -211,11 +238,22 @@ func (r *Runner) Len() int { return len(r.rows) }
 func (r *Runner) History() []state.Row { return r.rows }
 
 // Snapshot shares the sequence's memory; the caller releases it.
-func (r *Runner) Snapshot() (state.Snapshot, error) { return r.State().Snapshot() }
+func (r *Runner) Snapshot() (state.Snapshot, error) {
+	if err := r.usable(); err != nil {
+		return nil, err
+	}
+	return r.State().Snapshot()
+}
 
 // Resume makes the runner the sequence that had these rows when snap was taken.
 // It has no logits until the next Append.
 func (r *Runner) Resume(rows []state.Row, snap state.Snapshot) error {
+	if err := r.usable(); err != nil {
+		return err
+	}
+	if snap == nil {
+		return fmt.Errorf("nn: resuming nothing: want the snapshot of %d rows", len(rows))
+	}
 	if snap.Len() != len(rows) {
 		return fmt.Errorf("nn: resuming a snapshot of %d rows with a history of %d", snap.Len(), len(rows))
 	}
@@ -230,6 +268,9 @@ func (r *Runner) Resume(rows []state.Row, snap state.Snapshot) error {
 // replayed; when that fails or is cancelled, fewer than n rows are left, as
 // History tells. It leaves no logits; Rewind does.
 func (r *Runner) Truncate(ctx context.Context, n int) error {
+	if err := r.usable(); err != nil {
+		return err
+	}
 	if n < 0 || n > len(r.rows) {
 		return fmt.Errorf("nn: truncating to row %d of %d", n, len(r.rows))
 	}
@@ -245,6 +286,9 @@ func (r *Runner) Truncate(ctx context.Context, n int) error {
 
 // Rewind goes back to the first n rows and leaves the logits of the last of them.
 func (r *Runner) Rewind(ctx context.Context, n int) error {
+	if err := r.usable(); err != nil {
+		return err
+	}
 	if n < 0 || n > len(r.rows) {
 		return fmt.Errorf("nn: rewinding to row %d of %d", n, len(r.rows))
 	}
@@ -264,6 +308,9 @@ func (r *Runner) Rewind(ctx context.Context, n int) error {
 // Fork returns a second sequence with the same past. It shares the stream, so
 // both belong to the same goroutine.
 func (r *Runner) Fork() (*Runner, error) {
+	if err := r.usable(); err != nil {
+		return nil, err
+	}
 	st, err := r.State().Fork()
 	if err != nil {
 		return nil, err
@@ -278,8 +325,13 @@ func (r *Runner) Reset() error {
 	return r.Truncate(context.Background(), 0)
 }
 
-// Close releases the sequence's memory, not its stream.
+// Close releases the sequence's memory, not its stream. What needs the memory
+// fails with backend.ErrClosed from then on; a second Close does nothing.
 func (r *Runner) Close() {
+	if r.usable() != nil {
+		return
+	}
+	r.closed, r.fresh, r.rows = true, false, nil
 	r.State().Release()
 	r.c.Close()
 }

@@ -71,6 +71,9 @@ func (r *Runner) Save(w io.Writer) error {
 // one, and leaves the sequence as it was. There are no logits until the next
 // Append.
 func (r *Runner) Load(rd io.Reader) error {
+	if err := r.usable(); err != nil {
+		return err
+	}
 	data, err := io.ReadAll(rd) // as much as there is, not as much as a header says
 	if err != nil {
 		return fmt.Errorf("nn: reading a saved sequence: %w", err)

@@ -24,6 +24,9 @@ type Pool struct {
 
 // NewPool makes a pool that holds at most limit bytes; 0 means no limit.
 func NewPool(dev backend.Device, limit int64) (*Pool, error) {
+	if dev == nil {
+		return nil, fmt.Errorf("state: pool: no device")
+	}
 	s, err := dev.NewStream()
 	if err != nil {
 		return nil, fmt.Errorf("state: pool on %s: %w", dev.Name(), err)
