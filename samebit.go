@@ -104,7 +104,7 @@ func OpenContext(ctx context.Context, path string, cfg Config) (*Model, error) {
 	}
 	if cfg.Context > 0 {
 		if cfg.Context > shape.Context {
-			return nil, fmt.Errorf("samebit: open %s: a context of %d is more than the %d the model was made for", path, cfg.Context, shape.Context)
+			return nil, fmt.Errorf("samebit: open %s: a context of %d is more than the %d the model was made for: ask for at most that, or 0", path, cfg.Context, shape.Context)
 		}
 		shape.Context = cfg.Context
 	}

@@ -19,7 +19,11 @@ func FromSet(set *checkpoint.Set) (Config, error) {
 	if set.Config() == nil {
 		return Config{}, fmt.Errorf("qwen3: %s has no config.json beside it: open the model's directory", set.Path())
 	}
-	return ParseConfig(set.Config(), set.GenerationConfig())
+	c, err := ParseConfig(set.Config(), set.GenerationConfig())
+	if err != nil {
+		return c, fmt.Errorf("%w (in %s)", err, set.Path())
+	}
+	return c, nil
 }
 
 // ggufConfig reads the metadata of a GGUF file.

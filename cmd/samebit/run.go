@@ -35,7 +35,7 @@ func (f *genFlags) register(c *cobra.Command, temperature float32) {
 	c.Flags().IntVar(&f.topK, "top-k", 40, "draw from the `K` likeliest tokens (0: all)")
 	c.Flags().Float32Var(&f.topP, "top-p", 0.95, "draw from the likeliest tokens that make up the probability `P` (1: all)")
 	c.Flags().Float32Var(&f.minP, "min-p", 0.05, "drop tokens less likely than the fraction `P` of the likeliest (0: none)")
-	c.Flags().Float32Var(&f.repeat, "repeat-penalty", 1, "weaken tokens that occurred by `X` (1: off)")
+	c.Flags().Float32Var(&f.repeat, "repeat-penalty", 1, "weaken tokens that occurred by `X` (1 or 0: off)")
 	c.Flags().Float32Var(&f.presence, "presence-penalty", 0, "subtract `X` from the logits of tokens that occurred")
 	c.Flags().Float32Var(&f.frequency, "frequency-penalty", 0, "subtract `X` per occurrence")
 	c.Flags().Uint64Var(&f.seed, "seed", 0, "`N` that begins the random draws: the same gives the same text everywhere")
@@ -163,6 +163,9 @@ func encode(m *samebit.Model, prompt string, asChat bool) ([]int32, error) {
 		return m.EncodeChat([]samebit.Message{{Role: "user", Content: prompt}}, samebit.ChatConfig{Now: time.Now()})
 	}
 	ids := m.Tokenizer.EncodeSpecial(nil, prompt)
+	if len(ids) == 0 && prompt != "" {
+		return nil, fmt.Errorf("run: the model's vocabulary has no token for any of the prompt's %d bytes, and none that begins a text: is it text in UTF-8?", len(prompt))
+	}
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("run: the prompt is empty, and this model has no token that begins a text: give it some text")
 	}
