@@ -58,9 +58,9 @@ func (l *loader) rotary(p part, layer, out, heads int) backend.Weight {
 
 func (l *loader) rotaryBias(p part, layer, n, heads int) tensor.Tensor {
 	v := l.floats(l.name(p, layer), n)
-	if rows := l.interleaved(n, heads); rows != nil && v != nil {
+	if order := l.interleaved(n, heads); order != nil && v != nil {
 		u := make([]float32, n)
-		for i, r := range rows {
+		for i, r := range order() {
 			u[i] = v[r]
 		}
 		v = u
@@ -69,15 +69,17 @@ func (l *loader) rotaryBias(p part, layer, n, heads int) tensor.Tensor {
 }
 
 // interleaved gives the file row of each row, nil if they are in order.
-func (l *loader) interleaved(out, heads int) []int {
+func (l *loader) interleaved(out, heads int) func() []int {
 	if !l.gguf || l.cfg.ModelType != "llama" {
 		return nil
 	}
-	rows := make([]int, out)
-	d := out / heads
-	for i := range rows {
-		h, j := i/d, i%d
-		rows[i] = h*d + 2*(j%(d/2)) + j/(d/2)
+	return func() []int {
+		rows := make([]int, out)
+		d := out / heads
+		for i := range rows {
+			h, j := i/d, i%d
+			rows[i] = h*d + 2*(j%(d/2)) + j/(d/2)
+		}
+		return rows
 	}
-	return rows
 }

@@ -20,17 +20,18 @@ func (l *loader) delta(layer, ordinal int) nn.Mixer {
 		Tiled: l.gguf && c.ModelType == "qwen3_5_text"} // that format tiles the value heads over the key heads
 	const use = backend.UseLinear
 	if c.PackedProjections {
-		ba := l.name(deltaBA, layer)
-		b, a := c.groupedBA()
+		r := c.ValueHeads / c.KeyHeads
+		dk, dv := c.KeyHeadDim, r*c.ValueDim
 		if l.gguf {
 			g.QKV, g.Z = l.matrix(l.name(deltaQKV, layer), 2*kd+vd, c.Hidden, use), l.matrix(l.name(deltaZ, layer), vd, c.Hidden, use)
 		} else {
-			qkv, z := c.groupedQKVZ()
-			g.QKV = l.packed(l.name(deltaQKVZ, layer), 2*kd+2*vd, c.Hidden, use, qkv)
-			g.Z = l.packed(l.name(deltaQKVZ, layer), 2*kd+2*vd, c.Hidden, use, z)
+			qkvz := l.name(deltaQKVZ, layer) // of each key head q | k | v | z
+			g.QKV = l.packed(qkvz, 2*kd+2*vd, c.Hidden, use, c.grouped(2*dk+2*dv, [2]int{0, dk}, [2]int{dk, dk}, [2]int{2 * dk, dv}))
+			g.Z = l.packed(qkvz, 2*kd+2*vd, c.Hidden, use, c.grouped(2*dk+2*dv, [2]int{2*dk + dv, dv}))
 		}
-		g.B = l.packed(ba, 2*c.ValueHeads, c.Hidden, use, b)
-		g.A = l.packed(ba, 2*c.ValueHeads, c.Hidden, use, a)
+		ba := l.name(deltaBA, layer) // of each key head b | a
+		g.B = l.packed(ba, 2*c.ValueHeads, c.Hidden, use, c.grouped(2*r, [2]int{0, r}))
+		g.A = l.packed(ba, 2*c.ValueHeads, c.Hidden, use, c.grouped(2*r, [2]int{r, r}))
 	} else {
 		g.QKV = l.matrix(l.name(deltaQKV, layer), 2*kd+vd, c.Hidden, use)
 		g.Z = l.matrix(l.name(deltaZ, layer), vd, c.Hidden, use)
@@ -72,34 +73,20 @@ func transpose(v []float32, n int) []float32 {
 	return t
 }
 
-// groupedQKVZ gives the file rows of q | k | v and of z in Qwen3-Next's packed
-// projection, which is grouped by key head.
-func (c *Config) groupedQKVZ() (qkv, z []int) {
-	r := c.ValueHeads / c.KeyHeads
-	dk, dv := c.KeyHeadDim, r*c.ValueDim
-	size := 2*dk + 2*dv
-	part := func(dst []int, off, n int) []int {
-		for h := range c.KeyHeads {
-			for i := range n {
-				dst = append(dst, h*size+off+i)
+// grouped gives the file rows of parts {offset, rows} of a projection that
+// Qwen3-Next groups by key head, size rows each: the first part of all key heads,
+// then the next.
+func (c *Config) grouped(size int, parts ...[2]int) func() []int {
+	return func() (rows []int) {
+		for _, p := range parts {
+			for h := range c.KeyHeads {
+				for i := range p[1] {
+					rows = append(rows, h*size+p[0]+i)
+				}
 			}
 		}
-		return dst
+		return rows
 	}
-	qkv = part(part(part(nil, 0, dk), dk, dk), 2*dk, dv)
-	return qkv, part(nil, 2*dk+dv, dv)
-}
-
-// groupedBA is the same for the projection of b and a.
-func (c *Config) groupedBA() (b, a []int) {
-	r := c.ValueHeads / c.KeyHeads
-	for h := range c.KeyHeads {
-		for i := range r {
-			b = append(b, h*2*r+i)
-			a = append(a, h*2*r+r+i)
-		}
-	}
-	return b, a
 }
 
 // moe loads a mixture of experts with its shared expert.

@@ -28,13 +28,13 @@ type LoadOptions struct {
 }
 
 // Load builds the decoder on a device. The set may be closed afterwards unless
-// the device reads weights where they lie (Decoder.Aliases). Missing, unexpected
+// the device reads weights where they lie (backend.Weight.Aliases). Missing, unexpected
 // and mis-shaped tensors are reported by name.
 func Load(ctx context.Context, dev backend.Device, cfg Config, set *checkpoint.Set, opt LoadOptions) (*nn.Decoder, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	l := &loader{ctx: ctx, dev: dev, cfg: &cfg, set: set, opt: opt, gguf: set.Format() == checkpoint.GGUF, used: map[string]bool{}}
+	l := &loader{ctx: ctx, dev: dev, cfg: &cfg, set: set, opt: opt, gguf: set.Format() == checkpoint.GGUF, used: map[string]bool{}, counted: map[string]bool{}}
 	for _, i := range set.Infos() {
 		l.total += i.Bytes
 		l.wrapped = l.wrapped || strings.HasPrefix(i.Name, wrapped)
@@ -58,6 +58,7 @@ type loader struct {
 	total, done   int64
 
 	used    map[string]bool
+	counted map[string]bool // in done
 	errs    []error
 	digest  []byte // names, shapes and checksums of what was read
 	weights []backend.Weight
@@ -130,6 +131,9 @@ func (l *loader) load() (*nn.Decoder, error) {
 	l.unexpected()
 	if err := l.failed(); err != nil {
 		return nil, err
+	}
+	if l.opt.Progress != nil && l.done < l.total { // what was left alone, or is read where it lies
+		l.opt.Progress(l.total, l.total)
 	}
 	decides := *c
 	decides.Context, decides.EOS = 0, nil // limits and ends of texts change no bit
@@ -270,6 +274,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (l *loader) release(e checkpoint.Entry) {
 	l.set.Release(e)
+	if l.counted[e.Name] { // one tensor may hold several weights
+		return
+	}
+	l.counted[e.Name] = true
 	l.done += int64(len(e.Data))
 	if l.opt.Progress != nil {
 		l.opt.Progress(l.done, l.total)
@@ -281,15 +289,16 @@ func (l *loader) matrix(name string, out, in int, use backend.Use) backend.Weigh
 	return l.packed(name, out, in, use, nil)
 }
 
-// packed is matrix after the rows were put in the order rows[i] = file row.
-func (l *loader) packed(name string, out, in int, use backend.Use, rows []int) backend.Weight {
+// packed is matrix after the rows were put in the order order()[i] = file row,
+// which is asked for only when the file has a tensor of that size.
+func (l *loader) packed(name string, out, in int, use backend.Use, order func() []int) backend.Weight {
 	e, dt, ok := l.entry(name, out, in)
 	if !ok {
 		return nil
 	}
 	data := e.Data
-	if rows != nil {
-		n := len(data) / out
+	if order != nil {
+		rows, n := order(), len(data)/out
 		data = make([]byte, 0, len(rows)*n)
 		for _, r := range rows {
 			data = append(data, e.Data[r*n:(r+1)*n]...)
