@@ -135,11 +135,15 @@ func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g G
 	last := int32(token.NoToken)
 	// end shows what was held back.
 	end := func(reason string) []int32 {
+		rest, found := stops.Push(text.Flush())
+		if found {
+			reason = "stop string"
+		} else {
+			rest += stops.Flush()
+		}
 		rep.Reason = reason
-		if rest, found := stops.Push(text.Flush()); !found {
-			if rest += stops.Flush(); rest != "" {
-				yield(Token{ID: last, Text: rest}, nil)
-			}
+		if rest != "" {
+			yield(Token{ID: last, Text: rest}, nil)
 		}
 		return out
 	}

@@ -296,3 +296,23 @@ func TestNoRoomForStates(t *testing.T) {
 		t.Errorf("%d tokens, want one error", n)
 	}
 }
+
+// A stop string may be completed by what an unfinished character ends as; what
+// was held back before it is shown.
+func TestStopAtUnfinishedEnd(t *testing.T) {
+	m := open(t, tiny, samebit.Config{})
+	for n := 2; n < 80; n++ {
+		full := generate(t, m, prompt, samebit.Gen{MaxTokens: n})
+		said, ends := strings.CutSuffix(full, "\ufffd")
+		if !ends || said == "" || strings.Contains(said, "\ufffd") {
+			continue
+		}
+		var rep samebit.Report
+		got := generate(t, m, prompt, samebit.Gen{MaxTokens: n, Report: &rep, Stop: []string{"\ufffd", said[len(said)-1:] + "\x00never"}})
+		if got != said || rep.Reason != "stop string" {
+			t.Errorf("%d tokens: text %q, reason %q, want %q, stop string", n, got, rep.Reason, said)
+		}
+		return
+	}
+	t.Skip("no text of this model ends inside a character first")
+}

@@ -249,8 +249,9 @@ func (m *Model) use() (func(), error) {
 	}, nil
 }
 
-// Close waits for running generations and frees the model. A second Close does
-// nothing. Chats of the model must have been closed.
+// Close waits for running generations and for open chats, and frees the model:
+// called from the loop over a generation it would wait for itself. A second Close
+// does nothing. Runners of the model must have been closed.
 func (m *Model) Close() error {
 	m.mu.Lock()
 	if m.closed {
