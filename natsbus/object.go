@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -282,6 +283,9 @@ func (s *Store) download(ctx context.Context, m *manifest) ([]byte, error) {
 // plausible fails with errDamaged when an object is said to be larger than all that
 // the bucket has. It is asked before memory is taken.
 func (s *Store) plausible(ctx context.Context, m *manifest) error {
+	if m.Size > math.MaxInt {
+		return fmt.Errorf("object %s of %d bytes is more than this machine can address: %w", m.Name, m.Size, cache.ErrNotFound)
+	}
 	if m.Size <= uint64(s.bytes.Load()) {
 		return nil
 	}

@@ -24,21 +24,35 @@ func (s *Store) room(ctx context.Context, cost int64) error {
 			return err
 		}
 	}
-	for {
-		if info, err = s.look(ctx, ""); err != nil || int64(info.State.Bytes)+cost <= s.max {
-			return err
-		}
+	for idle := 0; idle < 50; {
+		before := s.bytes.Load()
 		m, err := s.oldest(ctx)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return fmt.Errorf("%w: %d bytes of %d are being written by others and cannot make room for %d", errFull, info.State.Bytes, s.max, cost)
+			break
 		}
 		if err == nil {
 			err = s.remove(ctx, m)
 		}
-		if err != nil {
+		if err == nil {
+			info, err = s.look(ctx, "")
+		}
+		if err != nil || int64(info.State.Bytes)+cost <= s.max {
 			return err
 		}
+		// A replica that lags behind names what was deleted already, for a while.
+		if int64(info.State.Bytes) >= before {
+			idle++
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
 	}
+	if info, err = s.look(ctx, ""); err != nil || int64(info.State.Bytes)+cost <= s.max {
+		return err
+	}
+	return fmt.Errorf("%w: %d bytes of %d are being written by others and cannot make room for %d", errFull, info.State.Bytes, s.max, cost)
 }
 
 // oldest finds the manifest that was stored first.
