@@ -81,6 +81,9 @@ func Model(ctx context.Context, dev backend.Device, dec *nn.Decoder, cfg ModelCo
 	if cfg.Repeat == 0 {
 		cfg.Repeat = 5
 	}
+	if least := slices.Min(append(slices.Concat(cfg.Prompts, cfg.Seqs), cfg.Decode, cfg.Repeat)); least < 1 {
+		return fmt.Errorf("bench: %d tokens, sequences or repetitions: want at least one", least)
+	}
 	pool, err := state.NewPool(dev, 0)
 	if err != nil {
 		return err
@@ -234,6 +237,9 @@ func (m *measure) batch(n int) error {
 
 // Load measures opening a model: open must do all of it and clean up after.
 func Load(name string, repeat int, bytes int64, open func() (closeIt func(), err error)) (Result, error) {
+	if repeat < 1 {
+		return Result{}, fmt.Errorf("bench: loading %s %d times: want at least once", name, repeat)
+	}
 	r := Result{Model: name, Test: "load", Unit: "GB/s", Bytes: bytes, Threads: runtime.GOMAXPROCS(0)}
 	for range repeat {
 		var done func()

@@ -104,6 +104,14 @@ type run struct {
 // could not be run.
 func Run(ctx context.Context, load Loader, cfg Config) (Report, error) {
 	cfg = cfg.withDefaults()
+	if len(cfg.Impls) == 0 {
+		return Report{}, fmt.Errorf("parity: no kernels to compare: leave Impls nil for all of %v", cpu.Impls())
+	}
+	for _, n := range cfg.Batches {
+		if n < 1 {
+			return Report{}, fmt.Errorf("parity: a batch of %d sequences: want at least one", n)
+		}
+	}
 	if cfg.Prompt < 1 || cfg.Generate < 1 {
 		return Report{}, fmt.Errorf("parity: %d prompt rows and %d generated: want at least one of each", cfg.Prompt, cfg.Generate)
 	}

@@ -130,6 +130,8 @@ func TestRunErrors(t *testing.T) {
 	}{
 		{"more rows than the context", context.Background(), right, parity.Config{Prompt: 600, Generate: 8}, "context of 512"},
 		{"negative rows", context.Background(), right, parity.Config{Prompt: -1}, "-1 prompt rows"},
+		{"an empty batch", context.Background(), right, parity.Config{Prompt: 9, Generate: 1, Batches: []int{2, 0}}, "batch of 0"},
+		{"no kernels", context.Background(), right, parity.Config{Impls: []string{}}, "no kernels"},
 		{"unknown kernels", context.Background(), right, parity.Config{Prompt: 9, Generate: 1, Impls: []string{"mmx"}}, "mmx"},
 		{"a loader that fails", context.Background(), func(context.Context, backend.Device) (*nn.Decoder, error) { return nil, broken }, quick, broken.Error()},
 		{"a cancelled context", ctx, right, quick, "canceled"},
