@@ -60,7 +60,7 @@ func (m *Model) NewChat(cfg ChatConfig) (*Chat, error) {
 
 // Close frees the conversation's memory.
 func (c *Chat) Close() {
-	if c.closed {
+	if c.closed || c.r == nil {
 		return
 	}
 	c.closed = true
@@ -117,7 +117,7 @@ func (m *Model) EncodeChat(messages []Message, cfg ChatConfig) ([]int32, error) 
 // is kept; when nothing was said, the user's message is taken back.
 func (c *Chat) Send(ctx context.Context, content string, g Gen) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
-		if c.closed {
+		if c.closed || c.r == nil {
 			yield(Token{}, fmt.Errorf("samebit: chat is closed"))
 			return
 		}

@@ -60,12 +60,17 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestConcurrentGenerations: eight at once give the one text.
+// TestConcurrentGenerations: twenty in a row and eight at once give the one text.
 func TestConcurrentGenerations(t *testing.T) {
 	for _, path := range []string{tiny, hybrid} {
 		m := open(t, path, samebit.Config{ChunkRows: 4})
 		gens := []samebit.Gen{{MaxTokens: 30}, {MaxTokens: 30, Sample: sample.Config{Temperature: 0.8, Seed: 3}}}
 		want := []string{generate(t, m, prompt, gens[0]), generate(t, m, prompt, gens[1])}
+		for i := range 20 {
+			if got := generate(t, m, prompt, gens[i%2]); got != want[i%2] {
+				t.Errorf("%s: request %d has the text %q, want %q", path, i, got, want[i%2])
+			}
+		}
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {

@@ -245,6 +245,33 @@ func TestUseAfterClose(t *testing.T) {
 	}
 }
 
+// TestCloseUnderRunner: what runs on a closed model fails; the process goes on.
+func TestCloseUnderRunner(t *testing.T) {
+	m, err := samebit.Open(tiny, samebit.Config{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, s, err := m.NewRunner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	defer r.Close()
+	if err := r.Step(bg, 5); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err == nil {
+		t.Error("a model was closed under a runner: no error")
+	}
+	if err := r.Step(bg, 5); err == nil {
+		t.Error("a runner goes on without its model")
+	}
+	if r.Len() != 1 {
+		t.Errorf("%d rows after a step that failed, want 1", r.Len())
+	}
+	new(samebit.Chat).Close()
+}
+
 // TestCloseWaits closes a model while it generates elsewhere.
 func TestCloseWaits(t *testing.T) {
 	m, err := samebit.Open(tiny, samebit.Config{Threads: 2})
@@ -295,7 +322,7 @@ func TestCloseWaits(t *testing.T) {
 
 // TestOpenCloseMemory opens and closes a model again and again.
 func TestOpenCloseMemory(t *testing.T) {
-	rounds := 300
+	rounds := 1000
 	if testing.Short() {
 		rounds = 60
 	}

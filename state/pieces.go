@@ -14,7 +14,9 @@ func Pieces(s Snapshot, f func(piece any, bytes int64)) {
 		p.Pieces(f)
 		return
 	}
-	f(s, s.Bytes())
+	if s != nil {
+		f(s, s.Bytes())
+	}
 }
 
 func (s *kvSnapshot) Pieces(f func(any, int64)) {

@@ -186,3 +186,13 @@ func TestMoveToLess(t *testing.T) {
 		}
 	}
 }
+
+func TestNothingGiven(t *testing.T) {
+	if _, err := state.NewPool(nil, 0); err == nil {
+		t.Error("a pool on no device: no error")
+	}
+	if err := state.Move(nil, nil); err == nil {
+		t.Error("moving nothing to nowhere: no error")
+	}
+	state.Pieces(nil, func(any, int64) { t.Error("nothing has pieces") })
+}

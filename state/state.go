@@ -97,6 +97,9 @@ func foreign(s Snapshot, into string, id ID) error {
 // Move makes dst, a fresh state of the same kind and model on any device, equal
 // to s. It fails with ErrForeign if the model or the shape differ.
 func Move(dst State, s Snapshot) error {
+	if dst == nil || s == nil {
+		return fmt.Errorf("state: moving a snapshot %T into a state %T: one is nil", s, dst)
+	}
 	if m, ok := dst.(modelled); ok && m.Model() != s.Model() {
 		return foreign(s, fmt.Sprintf("a %T", dst), m.Model())
 	}

@@ -47,7 +47,7 @@ type Decoder struct {
 // when a character spans tokens or is broken.
 func (d *Decoder) Push(id int32) string {
 	t := d.Tokenizer
-	if !t.words.has(id) || d.SkipSpecial && t.words.kind[id]&kindSpecial != 0 {
+	if t == nil || !t.words.has(id) || d.SkipSpecial && t.words.kind[id]&kindSpecial != 0 {
 		return ""
 	}
 	s := t.words.at(id)

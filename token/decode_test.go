@@ -109,3 +109,20 @@ func TestPushDoesNotAllocate(t *testing.T) {
 		t.Errorf("%g allocations", n)
 	}
 }
+
+// A Tokenizer that nobody opened has no tokens; asking it is no crash.
+func TestZeroTokenizer(t *testing.T) {
+	var tok Tokenizer
+	if ids := tok.EncodeSpecial(nil, "text"); len(ids) != 0 || tok.Size() != 0 {
+		t.Errorf("ids %v of %d", ids, tok.Size())
+	}
+	ids := tok.EncodePlain(nil, "text")
+	ids = tok.EncodeGuarded(ids, tok.Guard("text", "!"), "!")
+	if len(ids) != 0 || tok.Text([]int32{0, -5, 1 << 30}) != "" || tok.TokenBytes(3) != nil {
+		t.Errorf("ids %v", ids)
+	}
+	var d Decoder
+	if s := d.Push(0) + d.Flush(); s != "" {
+		t.Errorf("decoder without a tokenizer says %q", s)
+	}
+}

@@ -86,6 +86,9 @@ func (t *Tokenizer) encode(dst []int32, text string, added *trie) []int32 {
 
 // appendPart encodes text between added tokens.
 func (t *Tokenizer) appendPart(dst []int32, part string, s *scratch) []int32 {
+	if t.split.classes == nil { // a Tokenizer that nobody opened knows no token
+		return dst
+	}
 	if t.NFC {
 		part = nfc(part)
 	}
