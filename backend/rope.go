@@ -33,6 +33,10 @@ type Scaling struct {
 	MScaleAllDim    float64 // yarn
 }
 
+// maxFreq keeps the angle of every position far inside what canon.SinCos reduces
+// exactly; models have frequencies up to 1.
+const maxFreq = 1 << 20
+
 // NewRoPE makes the table of a rotary width (even, at most 2^16) from the base
 // theta. A divisor table, as GGUF files carry it, divides each frequency once.
 func NewRoPE(theta float64, width int, s Scaling, divisors []float32) (*RoPE, error) {
@@ -58,8 +62,8 @@ func NewRoPE(theta float64, width int, s Scaling, divisors []float32) (*RoPE, er
 		}
 	}
 	for i, f := range r.Inv {
-		if !(f > 0) || f > math.MaxFloat32 {
-			return nil, fmt.Errorf("backend: rotary base %v gives frequency %v for pair %d of width %d: out of the range of float32", theta, f, i, width)
+		if !(f > 0) || f > maxFreq {
+			return nil, fmt.Errorf("backend: rotary base %v gives frequency %v for pair %d of width %d: want above 0 and at most 2^20", theta, f, i, width)
 		}
 	}
 	switch s.Type {

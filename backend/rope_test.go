@@ -199,3 +199,27 @@ func FuzzNewRoPE(f *testing.F) {
 		}
 	})
 }
+
+// Frequencies whose angles leave the range of a float32, or of an exact reduction,
+// are refused when the table is made: the angles of a pass must not fail.
+func TestRoPEFrequencies(t *testing.T) {
+	for _, c := range []struct {
+		theta   float64
+		divisor float32
+	}{{1e-38, 1}, {1e-8, 1}, {1e4, 1e-30}, {1e4, 0x1p-21}} {
+		if _, err := backend.NewRoPE(c.theta, 128, backend.Scaling{}, slices.Repeat([]float32{c.divisor}, 64)); err == nil {
+			t.Errorf("base %v with divisors %v is accepted", c.theta, c.divisor)
+		}
+	}
+	r, err := backend.NewRoPE(1e4, 128, backend.Scaling{}, slices.Repeat([]float32{0x1p-20}, 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cos, sin [64]float32
+	r.Angles(cos[:], sin[:], 1<<24-1)
+	for i := range cos {
+		if s := float64(cos[i])*float64(cos[i]) + float64(sin[i])*float64(sin[i]); !(math.Abs(s-1) < 1e-6) {
+			t.Errorf("pair %d: cos %v, sin %v", i, cos[i], sin[i])
+		}
+	}
+}
