@@ -15,6 +15,9 @@ type KVShape struct {
 	Layers, Heads, Dim int
 }
 
+// maxSlots is what a pass's plan accepts.
+const maxSlots = 1 << 30
+
 // KV holds keys and values in pages of 64 slots, shared between states and
 // snapshots until somebody writes.
 type KV struct {
@@ -54,8 +57,8 @@ func blockBytes(l []*block) int64 {
 }
 
 func (k *KV) Begin(seg *backend.Seg, rows int) error {
-	if rows < 1 {
-		return fmt.Errorf("state: Begin with %d rows", rows)
+	if rows < 1 || rows > maxSlots-k.n {
+		return fmt.Errorf("state: Begin with %d rows after %d: want at least one, and 2^30 in all", rows, k.n)
 	}
 	need := (k.n + rows + backend.Page - 1) / backend.Page
 	if tail := k.n / backend.Page; k.n%backend.Page != 0 && k.pages[tail].shared() {

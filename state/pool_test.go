@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -83,6 +84,9 @@ func TestPoolClosedInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	kv.Commit(5)
+	if err := kv.Begin(new(backend.Seg), math.MaxInt); err == nil || kv.Len() != 5 {
+		t.Errorf("Begin with more rows than there are numbers: %v", err)
+	}
 	if err := p.Close(); err == nil || !strings.Contains(err.Error(), "bytes in use") {
 		t.Errorf("Close of a pool in use: %v", err)
 	}
