@@ -260,6 +260,9 @@ func (r *run) check(ctx context.Context, l *lab, name string, w way) error {
 	if err != nil {
 		return fmt.Errorf("parity: %s: %w", name, err)
 	}
+	if c.Values == 0 {
+		return fmt.Errorf("parity: %s: no logits were compared", name)
+	}
 	c.Seconds = time.Since(start).Seconds()
 	r.rep.Cases = append(r.rep.Cases, c)
 	r.rep.Values += c.Values
@@ -342,6 +345,14 @@ func (l *lab) batch(n int) way {
 	}
 }
 
+// elsewhere is n other rows after the first at, fewer where the context ends.
+func (l *lab) elsewhere(at, n, which int) []state.Row {
+	if c := l.dec.Context; c > 0 {
+		n = min(n, c-at)
+	}
+	return prompt(l.dec.Vocab, n, which)
+}
+
 type namedWay struct {
 	name string
 	f    way
@@ -350,7 +361,7 @@ type namedWay struct {
 // stateWays leave the straight path in the middle of the text.
 func (l *lab) stateWays() []namedWay {
 	n := len(l.run.rows)
-	a, b := n/3, n/2+1
+	a, b := max(1, n/3), n/2+1
 	rest := func(ctx context.Context, r *nn.Runner, from int, see func(int, []float32)) error {
 		return r.AppendAll(ctx, l.run.rows[from:], func(i int, v []float32) { see(from+i, v) })
 	}
@@ -410,7 +421,7 @@ func (l *lab) stateWays() []namedWay {
 					return err
 				}
 				defer f.Close()
-				if err := f.Append(ctx, prompt(l.dec.Vocab, 70, 99)); err != nil { // elsewhere
+				if err := f.Append(ctx, l.elsewhere(b, 70, 99)); err != nil { // elsewhere
 					return err
 				}
 				if err := rest(ctx, r, b, see); err != nil {
@@ -427,7 +438,7 @@ func (l *lab) stateWays() []namedWay {
 				if err := r.Append(ctx, l.run.rows[:b]); err != nil {
 					return err
 				}
-				if err := r.Append(ctx, prompt(l.dec.Vocab, 130, 98)); err != nil {
+				if err := r.Append(ctx, l.elsewhere(b, 130, 98)); err != nil {
 					return err
 				}
 				if err := r.Rewind(ctx, a); err != nil {

@@ -187,3 +187,24 @@ func TestHashes(t *testing.T) {
 		}
 	}
 }
+
+// The shortest text has all the ways too, and so has one that fills the context.
+func TestShortTexts(t *testing.T) {
+	small := func(rows int) parity.Loader {
+		return func(ctx context.Context, dev backend.Device) (*nn.Decoder, error) {
+			d, err := loader(filepath.Join(models, "checkpoints", "qwen3-tied-fp32"))(ctx, dev)
+			if err == nil {
+				d.Context = rows
+			}
+			return d, err
+		}
+	}
+	for _, n := range []struct{ prompt, generate, context int }{{1, 1, 2}, {2, 1, 3}, {37, 3, 40}} {
+		cfg := quick
+		cfg.Prompt, cfg.Generate = n.prompt, n.generate
+		rep, err := parity.Run(context.Background(), small(n.context), cfg)
+		if err != nil || rep.Differing != 0 {
+			t.Errorf("%+v: %d values differ, error %v", n, rep.Differing, err)
+		}
+	}
+}

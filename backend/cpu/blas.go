@@ -28,8 +28,9 @@ import (
 // so a number depends only on the numbers that enter it: never on shapes,
 // threads, strides, storage order, addresses or the instruction set. With
 // beta = 0 the last line is alpha·DOT and C is not read; with alpha = 0 or no
-// inputs it is beta·C (+0 for beta = 0) and A and B are not read; with alpha = 0
-// Axpy and Ger leave their result as it is and Scal writes +0.
+// inputs it is beta·C (+0 for beta = 0) and A and B are not read (but Gemv leaves
+// y as it is when A has no elements); with alpha = 0 Axpy and Ger leave their
+// result as it is and Scal writes +0.
 //
 // Sizes must not be negative, increments not zero and leading dimensions at
 // least the length of a row. A slice that is too short for its sizes panics like
