@@ -361,7 +361,7 @@ type namedWay struct {
 // stateWays leave the straight path in the middle of the text.
 func (l *lab) stateWays() []namedWay {
 	n := len(l.run.rows)
-	a, b := max(1, n/3), n/2+1
+	a, b := max(1, n/3), min(n/2+1, n-1)
 	rest := func(ctx context.Context, r *nn.Runner, from int, see func(int, []float32)) error {
 		return r.AppendAll(ctx, l.run.rows[from:], func(i int, v []float32) { see(from+i, v) })
 	}
