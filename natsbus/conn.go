@@ -39,7 +39,8 @@ type Conn struct {
 var errLost = errors.New("connection lost")
 
 // Connect reaches the server of cfg, or starts one inside this process when there
-// is no URL. Bucket, MaxBytes and Replicas are not used.
+// is no URL; starting one is not interrupted by ctx. Bucket, MaxBytes and Replicas
+// are not used.
 func Connect(ctx context.Context, cfg Config) (*Conn, error) {
 	cfg, err := cfg.check()
 	if err != nil {

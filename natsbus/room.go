@@ -23,6 +23,9 @@ func (s *Store) room(ctx context.Context, cost int64) error {
 		if err := s.sweep(ctx); err != nil {
 			return err
 		}
+		if info, err = s.look(ctx, ""); err != nil || int64(info.State.Bytes)+cost <= s.max {
+			return err
+		}
 	}
 	for idle := 0; idle < 50; {
 		before := s.bytes.Load()

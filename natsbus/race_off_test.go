@@ -1,0 +1,5 @@
+//go:build !race
+
+package natsbus
+
+const raceDetector = false
