@@ -123,6 +123,11 @@ func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
 	if err := checkPath(path); err != nil {
 		return nil, nil, err
 	}
+	if f.cache != "" {
+		if err := checkFolder(f.cache); err != nil {
+			return nil, nil, err
+		}
+	}
 	dev, err := newDevice(f.device, f.threads)
 	if err != nil {
 		return nil, nil, err
@@ -139,6 +144,25 @@ func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
 		return nil, nil, err
 	}
 	return m, func() { m.Close(); dev.Close() }, nil
+}
+
+// checkFolder makes the folder of a cache and a file in it, before a model is loaded.
+func checkFolder(dir string) error {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		var t *os.File
+		if t, err = os.CreateTemp(dir, ".writable"); err == nil {
+			t.Close()
+			os.Remove(t.Name())
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if p := new(os.PathError); errors.As(err, &p) {
+		err = p.Err
+	}
+	return fmt.Errorf("--cache %s: cannot be written: %w: name a folder that can, or leave the flag out", dir, err)
 }
 
 // checkPath refuses what is clearly no model, with the remedy.
