@@ -110,7 +110,7 @@ func (c Config) resolved(vocab int) (Config, error) {
 		return c, bad("top-k", c.TopK, "1 or more, or 0 for no limit")
 	}
 	if c.TopP != nil && !(*c.TopP >= 0 && *c.TopP <= 1) {
-		return c, bad("top-p", *c.TopP, "0 to 1, or nil for no filter")
+		return c, bad("top-p", *c.TopP, "0 to 1 (1 means no filter)")
 	}
 	if !(c.MinP >= 0 && c.MinP <= 1) {
 		return c, bad("min-p", c.MinP, "0 (no filter) to 1")
