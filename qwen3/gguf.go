@@ -66,8 +66,14 @@ func ggufConfig(set *checkpoint.Set) (Config, error) {
 	case "none", "":
 	case "linear", "yarn":
 		c.Scaling.Type = t
-		if f := g.float("rope.scaling.attn_factor", 1); f != 1 {
-			return c, fmt.Errorf("qwen3: %s: rope.scaling.attn_factor %v is not supported", set.Path(), f)
+		c.Scaling.BetaFast, c.Scaling.BetaSlow = g.float("rope.scaling.yarn_beta_fast", 0), g.float("rope.scaling.yarn_beta_slow", 0)
+		for _, k := range []struct {
+			name  string
+			plain float64
+		}{{"attn_factor", 1}, {"yarn_attn_factor", 1}, {"yarn_ext_factor", 1}, {"yarn_log_multiplier", 0}} {
+			if f := g.float("rope.scaling."+k.name, k.plain); f != k.plain {
+				return c, fmt.Errorf("qwen3: %s: rope.scaling.%s %v is not supported, only %v", set.Path(), k.name, f, k.plain)
+			}
 		}
 	default:
 		return c, fmt.Errorf("qwen3: %s: rotary scaling %q is not supported (have none, linear, yarn)", set.Path(), t)
