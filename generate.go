@@ -18,7 +18,7 @@ import (
 type Gen struct {
 	MaxTokens int           // 0 means 256
 	Sample    sample.Config // how ids are drawn; the zero value is greedy
-	Sequence  uint64        // numbers the sequence for the sampler, so that equal seeds can give different texts
+	Sequence  uint64        // numbers the sequence for the sampler, so that equal seeds can give different texts; a draw depends on it, the seed and the number of tokens before
 	Stop      []string      // strings that end the text; they are not part of it
 	Ignore    bool          // go on after an end-of-text token
 	// Special also shows control tokens.
@@ -148,7 +148,7 @@ func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g G
 		return out
 	}
 	for {
-		id, err := smp.Next(r.Logits(), history, g.Sequence, uint64(rep.Tokens))
+		id, err := smp.Next(r.Logits(), history, g.Sequence, uint64(len(history)))
 		if err != nil {
 			return fail(fmt.Errorf("samebit: generate: token %d: %w", rep.Tokens, err))
 		}
