@@ -24,7 +24,7 @@ type Message = jinja.Message
 type ChatConfig struct {
 	System   string // first message, if not empty
 	Thinking *bool  // enable_thinking of templates that know it
-	Tools    any    // list of JSON tool descriptions, shown to the model by its template
+	Tools    any    // list of JSON tool descriptions, shown to the model by its template; as a json.RawMessage it is guarded like messages
 	Date     string // for templates that show one; the clock is never read
 	Now      time.Time
 }
@@ -99,8 +99,14 @@ func (m *Model) EncodeChat(messages []Message, cfg ChatConfig) ([]int32, error) 
 	guard := "\uFDD0" // no character; if somebody uses it all the same, another
 	var all strings.Builder
 	eachText(messages, func(text string) string { all.WriteString(text); return text })
+	if tools, ok := cfg.Tools.(json.RawMessage); ok {
+		jsonStrings(tools, func(text string) string { all.WriteString(text); return text })
+	}
 	for r := '\uFDD1'; r <= '\uFDEF' && strings.Contains(all.String(), guard); r++ {
 		guard = string(r)
+	}
+	if tools, ok := cfg.Tools.(json.RawMessage); ok {
+		cfg.Tools = json.RawMessage(jsonStrings(tools, func(text string) string { return m.Tokenizer.Guard(text, guard) }))
 	}
 	said := eachText(messages, func(text string) string { return m.Tokenizer.Guard(text, guard) })
 	text, err := m.RenderChat(said, cfg)

@@ -116,6 +116,9 @@ func (d *banked) begin(seg *backend.Seg, rows int) (in, out bank, err error) {
 
 func (d *banked) Commit(rows int) {
 	d.cur, d.next = d.next, d.cur
+	if d.next == nil { // the zeros have been read: their memory is the next bank
+		d.next, d.zero = d.zero, nil
+	}
 	d.n += rows
 }
 
