@@ -13,7 +13,7 @@ import (
 
 // KernelConfig says which ops to measure. The zero value measures all.
 type KernelConfig struct {
-	Only    string  // "gemm", "gemv", "attention"; empty for all
+	Only    string  // "gemm", "gemv", "attention", "delta"; empty for all
 	Seconds float64 // per case; 0 means 1
 }
 
@@ -36,7 +36,7 @@ func Kernels(ctx context.Context, dev backend.Device, cfg KernelConfig, emit fun
 	for _, part := range []struct {
 		name string
 		f    func() error
-	}{{"gemm", k.gemm}, {"gemv", k.gemv}, {"attention", k.attention}} {
+	}{{"gemm", k.gemm}, {"gemv", k.gemv}, {"attention", k.attention}, {"delta", k.delta}} {
 		if cfg.Only != "" && cfg.Only != part.name {
 			continue
 		}
@@ -309,4 +309,67 @@ func (k *kernels) fill(kv *state.KV, n, heads, d int) error {
 		done += m
 	}
 	return nil
+}
+
+// delta measures a Gated DeltaNet layer of a 0.8B hybrid over 512 rows: its
+// projections, and everything between them.
+func (k *kernels) delta() error {
+	const rows, hidden, heads, d, taps = 512, 1024, 16, 128, 4
+	const kd, channels = heads * d, 3 * heads * d
+	pool, err := state.NewPool(k.dev, 0)
+	if err != nil {
+		return err
+	}
+	st, err := state.NewDelta(pool, state.ID{}, state.DeltaShape{Layers: 1, Heads: heads, DK: d, DV: d, Taps: taps, Channels: channels})
+	if err != nil {
+		return err
+	}
+	var seg [1]backend.Seg
+	seg[0].Rows = rows
+	if err := st.Begin(&seg[0], rows); err != nil {
+		return err
+	}
+	var w [3]backend.Weight
+	for i, n := range []int{channels, kd, hidden} {
+		in := hidden
+		if i == 2 {
+			in = kd
+		}
+		if w[i], err = k.weight(tensor.F32, n, in, uint32(i)); err != nil {
+			return err
+		}
+		defer k.dev.Unpack(w[i])
+	}
+	var t [9]tensor.Tensor
+	for i, dim := range [][]int{{rows, hidden}, {rows, channels}, {rows, channels}, {rows, kd}, {rows, kd}, {rows, kd}, {rows, heads}, {rows, heads}, {taps, channels}} {
+		if t[i], err = k.tensor(dim...); err != nil {
+			return err
+		}
+	}
+	x, u, c, z, q, o, g, beta, conv := t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]
+	p := k.s.Plan(seg[:])
+	r := k.result("delta-projections", "512 rows, 1024 wide, 16 heads of 128", "GFLOP/s")
+	err = k.measure(r, 2*rows*hidden*(channels+2*kd)/1e9, func() {
+		k.s.Linear(u, x, w[0])
+		k.s.Linear(z, x, w[1])
+		k.s.Linear(x, o, w[2])
+	})
+	if err != nil {
+		return err
+	}
+	r = k.result("delta-rule", "512 rows, 16 heads of 128", "Mtokens·heads/s")
+	view := func(t tensor.Tensor) tensor.Tensor { return t.Heads(heads, d) }
+	k.s.Conv(c, u, conv, p, 0)
+	k.s.L2Norm(view(q), view(c.Cols(0, kd)), 1e-6, 1)
+	k.s.L2Norm(view(z), view(c.Cols(kd, 2*kd)), 1e-6, 1)
+	k.s.DeltaGates(g, beta, g, beta, conv.Index(0).Rows(0, heads), conv.Index(1).Rows(0, heads))
+	err = k.measure(r, rows*heads/1e6, func() {
+		k.s.GatedDelta(view(o), view(q), view(z), view(c.Cols(2*kd, 3*kd)), g, beta, p, 0)
+	})
+	st.Release()
+	k.free()
+	if err != nil {
+		return err
+	}
+	return pool.Close()
 }

@@ -20,6 +20,7 @@ func newBench() *cobra.Command {
 	var asJSON bool
 	var only string
 	var kc bench.KernelConfig
+	var rc bench.ResumeConfig
 	c := &cobra.Command{
 		Use:   "bench [flags]",
 		Short: "Measure a model's speed, or that of single ops",
@@ -28,6 +29,7 @@ print best and median rates. bench/peers measures other engines the same way.`,
 		Example: `  samebit bench
   samebit bench -m model.gguf -p 64,512 -d 0,4096 -n 64 -r 10
   samebit bench --seqs 4,16 --json
+  samebit bench --resume 4200 --shared 4000 --stride 256
   samebit bench --kernels all --threads 1`,
 		Args: noArgs,
 	}
@@ -40,7 +42,10 @@ print best and median rates. bench/peers measures other engines the same way.`,
 	f.IntVarP(&cfg.Repeat, "repeat", "r", 5, "repeat `N` times, after a warm-up")
 	f.IntVar(&loads, "loads", 1, "load the model `N` times")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object per measurement")
-	f.StringVar(&only, "kernels", "", "measure ops instead of a model: `PART` is gemm, gemv, attention or all")
+	f.StringVar(&only, "kernels", "", "measure ops instead of a model: `PART` is gemm, gemv, attention, delta or all")
+	f.IntVar(&rc.Rows, "resume", 0, "measure prompts of `N` tokens that begin like a cached one, cold and resumed")
+	f.IntVar(&rc.Shared, "shared", 0, "with --resume: `N` tokens in common")
+	f.IntVar(&rc.Stride, "stride", 0, "with --resume: `N` tokens between checkpoints (0: 2048)")
 	f.Float64Var(&kc.Seconds, "seconds", 1, "measure each op for `N` seconds")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := errors.Join(mf.check(), atLeast("repeat", 1, cfg.Repeat), atLeast("tokens", 1, cfg.Decode), atLeast("loads", 1, loads),
@@ -74,6 +79,10 @@ print best and median rates. bench/peers measures other engines the same way.`,
 			return err
 		}
 		defer dec.Close()
+		if rc.Rows > 0 {
+			rc.Name, rc.Repeat = cfg.Name, cfg.Repeat
+			return bench.Resume(c.Context(), dev, dec, rc, emit)
+		}
 		return bench.Model(c.Context(), dev, dec, cfg, emit)
 	}
 	return c
@@ -83,10 +92,10 @@ print best and median rates. bench/peers measures other engines the same way.`,
 func benchKernels(c *cobra.Command, mf *modelFlags, only string, cfg bench.KernelConfig, asJSON bool) error {
 	switch only {
 	case "all":
-	case "gemm", "gemv", "attention":
+	case "gemm", "gemv", "attention", "delta":
 		cfg.Only = only
 	default:
-		return usagef("bench: --kernels %q: have gemm, gemv, attention and all", only)
+		return usagef("bench: --kernels %q: have gemm, gemv, attention, delta and all", only)
 	}
 	if !(cfg.Seconds > 0) || cfg.Seconds > 3600 {
 		return usagef("bench: --seconds %v: want a positive number up to 3600", cfg.Seconds)
