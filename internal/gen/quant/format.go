@@ -67,6 +67,3 @@ func (f format) half() int {
 	}
 	return 64 * f.width
 }
-
-// block is the size of 128 inputs.
-func (f format) block() int { return f.head() + 4*(f.chunkHead()+2*f.half()) }

@@ -1,0 +1,55 @@
+package quant
+
+import (
+	"math/rand"
+	"runtime/debug"
+	"syscall"
+	"testing"
+
+	"samebit/backend/cpu/internal/isa"
+	"samebit/internal/blockq"
+)
+
+// Kernels read nothing before or behind a panel: it lies against a page without
+// access at either end.
+func TestReadsWithinPanel(t *testing.T) {
+	page := syscall.Getpagesize()
+	for _, s := range isa.Available()[1:] {
+		for _, ty := range blockq.Types() {
+			k := 3 * ty.BlockValues()
+			c := Codec(s, ty)
+			size := c.Bytes(k)
+			room := (size + page - 1) / page * page
+			mem, err := syscall.Mmap(-1, 0, room+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, guard := range [][]byte{mem[:page], mem[page+room:]} {
+				if err := syscall.Mprotect(guard, syscall.PROT_NONE); err != nil {
+					t.Fatal(err)
+				}
+			}
+			src := randomRows(rand.New(rand.NewSource(1)), ty, 32, k)
+			x, y, w := make([]float32, k), make([]float32, 32), make([]float32, 128*32)
+			for _, at := range []int{page, page + room - size} {
+				p := mem[at : at+size]
+				func() {
+					defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+					defer func() {
+						if r := recover(); r != nil {
+							t.Errorf("%v %v, panel at %d of [%d, %d): %v", s, ty, at, page, page+room, r)
+						}
+					}()
+					c.Pack(p, src, ty.RowBytes(k), 32, k)
+					c.Gemv(y, x, p, k)
+					for k0 := 0; k0 < k; k0 += 128 {
+						c.Expand(w, p, k, k0, min(128, k-k0))
+					}
+				}()
+			}
+			if err := syscall.Munmap(mem); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
