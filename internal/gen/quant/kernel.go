@@ -17,9 +17,10 @@ const lanes = 8 // rows in a vector
 // broadcast input, 13 the mask, 14 and 15 temporaries. The scales of the four
 // byte positions, D·2⁻⁸ᵖ, lie on the stack and are memory operands. EVEX code
 // has the first two in 16-23, its constants in 24-30, and a temporary for each
-// vector in 13, 14, 15 and 31. It keeps to 256 bits: one
-// panel has too few chains of 512, and two panels (or two blocks of one) read
-// at once from DRAM were 10 % (50 %) slower on Zen 4 than one after the other.
+// vector in 13, 14, 15 and 31. It keeps to 256 bits: one panel has too few chains
+// of 512, and two panels at once are no faster in L2 and 12 % slower from DRAM
+// on Zen 4. The bound there is the number of vector instructions on four units,
+// not the chains: more of them in flight change nothing.
 type walker struct {
 	f     format
 	evex  bool // AVX-512 instructions and registers, on 256-bit vectors
@@ -227,56 +228,6 @@ func (w *walker) halves() {
 	JNZ(LabelRef("half"))
 }
 
-// scales forms D and the minimum for 16 or 32 inputs.
-func (w *walker) scales(h int) {
-	f := w.f
-	if w.magic() {
-		w.magicScales()
-		return
-	}
-	d, t := w.v(14), w.v(15)
-	for v := range w.nv {
-		switch f.scale {
-		case plain:
-			VCVTPH2PS(w.at(w.z, 0, v, 2), d)
-			if f.min {
-				VCVTPH2PS(w.at(w.z, 64, v, 2), w.min(v))
-			}
-		case sub32:
-			w.times(d, t, func(r Op) { VPMOVZXBD(w.at(w.z, 0, v, 1), r) }, 0, v)
-			w.times(w.min(v), t, func(r Op) { VPMOVZXBD(w.at(w.z, 32, v, 1), r) }, 64, v)
-		case sub16:
-			w.times(d, t, func(r Op) { VPMOVSXBD(w.at(w.z, 32*h, v, 1), r) }, 0, v)
-		case nibbles:
-			w.times(d, t, func(r Op) {
-				VPMOVZXBD(w.at(w.z, 32*h, v, 1), r)
-				w.and(w.constant(15), r, r)
-			}, 0, v)
-			w.times(w.min(v), t, func(r Op) {
-				VPMOVZXBD(w.at(w.z, 32*h, v, 1), r)
-				VPSRLD(Imm(4), r, r)
-			}, 64, v)
-		}
-		if !f.min {
-			VMULPS(w.constant(math.Float32bits(f.off)), d, w.min(v))
-		}
-		for p := range 4 {
-			if p > 0 {
-				VMULPS(w.constant(math.Float32bits(0x1p-8)), d, d)
-			}
-			VMOVUPS(d, w.scaleAt(v, p))
-		}
-	}
-}
-
-// times writes dst = float(small)·half, the latter from the head at disp.
-func (w *walker) times(dst, t reg.VecPhysical, small func(Op), disp, v int) {
-	small(t)
-	VCVTDQ2PS(t, t)
-	VCVTPH2PS(w.at(w.head, disp, v, 2), dst)
-	VMULPS(t, dst, dst)
-}
-
 func (w *walker) and(a, b, dst Op) {
 	if w.evex {
 		VPANDD(a, b, dst)
@@ -358,19 +309,31 @@ func (w *walker) half(h int) {
 					mask = w.v(13)
 				}
 			}
-			for v := range w.nv {
-				w.weight(v, p, mask, w.temporary(v, p))
-				if w.chain && !w.evex {
+			w.together(func(v int) {
+				if mask == nil {
+					VPSRLD(Imm(24), w.q(v), w.temporary(v, p))
+				} else {
+					w.and(mask, w.q(v), w.temporary(v, p))
+				}
+			}, func(v int) {
+				VCVTDQ2PS(w.temporary(v, p), w.temporary(v, p))
+			}, func(v int) {
+				d := w.scaleAt(v, p)
+				if mask == nil {
+					d = w.scaleAt(v, 0)
+				}
+				if w.f.min && w.f.scale == plain {
+					VFMADD132PS(d, w.min(v), w.temporary(v, p)) // D·q + m
+				} else {
+					VFMSUB132PS(d, w.min(v), w.temporary(v, p)) // D·q - min
+				}
+			}, func(v int) {
+				if w.chain {
 					VFMADD231PS(w.v(12), w.temporary(v, p), w.acc(v))
-				} else if !w.chain {
+				} else {
 					VMOVUPS(w.temporary(v, p), w.at(w.y, k*128, v, 4))
 				}
-			}
-			if w.chain && w.evex {
-				for v := range w.nv {
-					VFMADD231PS(w.v(12), w.temporary(v, p), w.acc(v))
-				}
-			}
+			})
 		}
 	}
 	ADDQ(U32(uint32(w.f.half())), w.p)
@@ -381,30 +344,29 @@ func (w *walker) half(h int) {
 	}
 }
 
-// temporary is where the weights of vector v at byte p are formed. AVX-512 has
-// a register for each vector: forming all weights before the steps of the chains
-// is 1 % faster on Zen 4.
+// together emits the steps for all vectors: with AVX-512, which has a temporary
+// for each, step by step, which Zen 4 runs up to 3 % faster, as equal
+// instructions in a row spread evenly over its units; else vector by vector.
+func (w *walker) together(steps ...func(v int)) {
+	if w.evex {
+		for _, step := range steps {
+			for v := range w.nv {
+				step(v)
+			}
+		}
+		return
+	}
+	for v := range w.nv {
+		for _, step := range steps {
+			step(v)
+		}
+	}
+}
+
+// temporary is where the weights of vector v at byte p are formed.
 func (w *walker) temporary(v, p int) reg.VecPhysical {
-	if w.evex && w.chain {
+	if w.evex {
 		return w.v([]int{13, 14, 15, 31}[v])
 	}
 	return w.v(14 + (v+p)&1)
-}
-
-// weight forms the weights of vector v at byte p in t. Without a mask the byte
-// is the highest and is shifted down.
-func (w *walker) weight(v, p int, mask Op, t reg.VecPhysical) {
-	d := w.scaleAt(v, p)
-	if mask == nil {
-		VPSRLD(Imm(24), w.q(v), t)
-		d = w.scaleAt(v, 0)
-	} else {
-		w.and(mask, w.q(v), t)
-	}
-	VCVTDQ2PS(t, t)
-	if w.f.min && w.f.scale == plain {
-		VFMADD132PS(d, w.min(v), t) // D·q + m
-	} else {
-		VFMSUB132PS(d, w.min(v), t) // D·q - min
-	}
 }

@@ -37,14 +37,15 @@ func (w *walker) magicConstants() {
 func (w *walker) magicScales() {
 	factor := w.vector(math.Float32bits(0x1p-8))
 	terms := [2]Mem{w.vector(math.Float32bits(-0x1p15 - w.f.off)), w.vector(math.Float32bits(-0x1p7 - w.f.off))}
-	for v := range w.nv {
-		d := w.v(4 + v)
-		VCVTPH2PS(w.at(w.z, 0, v, 2), d)
-		VMULPS(factor, d, w.v(8+v))
-		for i, c := range terms {
-			VMULPS(c, d, w.v(12+4*i+v))
-		}
-	}
+	w.together(func(v int) {
+		VCVTPH2PS(w.at(w.z, 0, v, 2), w.v(4+v))
+	}, func(v int) {
+		VMULPS(factor, w.v(4+v), w.v(8+v))
+	}, func(v int) {
+		VMULPS(terms[0], w.v(4+v), w.v(12+v))
+	}, func(v int) {
+		VMULPS(terms[1], w.v(4+v), w.v(16+v))
+	})
 }
 
 // magicView loads the dwords of vector v shifted by n bits to the right (left
@@ -72,15 +73,13 @@ func (w *walker) magicHalf() {
 				}
 			}
 			VBROADCASTSS(Mem{Base: w.x, Disp: 4 * (4*f + p)}, x)
-			for v := range w.nv {
+			w.together(func(v int) {
 				VPANDD(w.v(25+p%2), w.v(20+v), w.v(28+v))
-			}
-			for v := range w.nv {
+			}, func(v int) {
 				VFMADD132PS(w.v(4+p%2*4+v), w.v(12+p%2*4+v), w.v(28+v))
-			}
-			for v := range w.nv {
+			}, func(v int) {
 				VFMADD231PS(x, w.v(28+v), w.acc(v))
-			}
+			})
 		}
 	}
 	ADDQ(U32(uint32(w.f.half())), w.p)

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// scales forms D and the minimum for 16 or 32 inputs.
+func (w *walker) scales(h int) {
+	if w.magic() {
+		w.magicScales()
+		return
+	}
+	f := w.f
+	var steps []func(v int)
+	add := func(more ...func(v int)) { steps = append(steps, more...) }
+	// times adds the steps of dst = float(small)·half, the latter from the head at disp.
+	times := func(dst func(v int) reg.VecPhysical, disp int, small func(v int)) {
+		add(small, func(v int) {
+			VCVTDQ2PS(w.small(v), w.small(v))
+		}, func(v int) {
+			VCVTPH2PS(w.at(w.head, disp, v, 2), dst(v))
+		}, func(v int) {
+			VMULPS(w.small(v), dst(v), dst(v))
+		})
+	}
+	switch f.scale {
+	case plain:
+		add(func(v int) { VCVTPH2PS(w.at(w.z, 0, v, 2), w.first(v)) })
+		if f.min {
+			add(func(v int) { VCVTPH2PS(w.at(w.z, 64, v, 2), w.min(v)) })
+		}
+	case sub32:
+		times(w.first, 0, func(v int) { VPMOVZXBD(w.at(w.z, 0, v, 1), w.small(v)) })
+		times(w.min, 64, func(v int) { VPMOVZXBD(w.at(w.z, 32, v, 1), w.small(v)) })
+	case sub16:
+		times(w.first, 0, func(v int) { VPMOVSXBD(w.at(w.z, 32*h, v, 1), w.small(v)) })
+	case nibbles:
+		times(w.first, 0, func(v int) {
+			VPMOVZXBD(w.at(w.z, 32*h, v, 1), w.small(v))
+			w.and(w.constant(15), w.small(v), w.small(v))
+		})
+		times(w.min, 64, func(v int) {
+			VPMOVZXBD(w.at(w.z, 32*h, v, 1), w.small(v))
+			VPSRLD(Imm(4), w.small(v), w.small(v))
+		})
+	}
+	if !f.min {
+		add(func(v int) { VMULPS(w.constant(math.Float32bits(f.off)), w.first(v), w.min(v)) })
+	}
+	w.together(append(steps, w.spread()...)...)
+}
+
+// small is a temporary of vector v for its byte scales.
+func (w *walker) small(v int) reg.VecPhysical { return w.temporary(v, 1-v&1) }
+
+// first is where D of vector v is formed.
+func (w *walker) first(v int) reg.VecPhysical {
+	if r, ok := w.scaleAt(v, 0).(reg.VecPhysical); ok {
+		return r
+	}
+	return w.v(14)
+}
+
+// spread returns the steps that write D·2⁻⁸ᵖ to their places; the former is in first.
+func (w *walker) spread() (steps []func(v int)) {
+	for p := range 4 {
+		place := func(v, p int) reg.VecPhysical {
+			if r, ok := w.scaleAt(v, p).(reg.VecPhysical); ok {
+				return r
+			}
+			if w.evex {
+				return w.temporary(v, 0)
+			}
+			return w.v(14)
+		}
+		if p > 0 {
+			steps = append(steps, func(v int) {
+				VMULPS(w.constant(math.Float32bits(0x1p-8)), place(v, p-1), place(v, p))
+			})
+		}
+		if !w.evex || p >= 2 {
+			steps = append(steps, func(v int) { VMOVUPS(place(v, p), w.scaleAt(v, p)) })
+		}
+	}
+	return steps
+}
