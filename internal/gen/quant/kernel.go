@@ -20,7 +20,8 @@ const lanes = 8 // rows in a vector
 // vector in 13, 14, 15 and 31. It keeps to 256 bits: one panel has too few chains
 // of 512, and two panels at once are no faster in L2 and 12 % slower from DRAM
 // on Zen 4. The bound there is the number of vector instructions on four units,
-// not the chains: more of them in flight change nothing.
+// not the chains: more of them in flight change nothing. Nor does it pay to make
+// floats of codes by setting upper bits (VPTERNLOGD, or VPOR once for two codes).
 type walker struct {
 	f     format
 	evex  bool // AVX-512 instructions and registers, on 256-bit vectors
@@ -102,6 +103,23 @@ func (w *walker) constant(bits uint32) Op {
 	return op
 }
 
+// vector is a vector of equal 32-bit values in memory.
+func (w *walker) vector(bits uint32) Mem {
+	m, ok := globals[bits]
+	if !ok {
+		set := "avx2"
+		if w.evex {
+			set = "avx512"
+		}
+		m = GLOBL(fmt.Sprintf("%s_%08x", set, bits), RODATA|NOPTR)
+		for i := range lanes {
+			DATA(4*i, U32(bits))
+		}
+		globals[bits] = m
+	}
+	return m
+}
+
 func (w *walker) mask(p int) uint32 { return (1<<(w.f.width+w.f.hi) - 1) << (8 * p) }
 
 // low and high are the parts that the two planes fill in each byte.
@@ -121,11 +139,7 @@ func (w *walker) body() {
 		dst, block = Load(Param("dst"), GP64()), Load(Param("block"), GP64())
 		Load(Param("chunks"), rest)
 	}
-	if w.magic() {
-		w.magicConstants()
-	} else {
-		w.prepare()
-	}
+	w.prepare()
 	if !w.chain {
 		XORQ(w.group, w.group)
 		Label("group")
@@ -285,10 +299,6 @@ func (w *walker) quad(h, f, v int) {
 
 // half walks 16 inputs.
 func (w *walker) half(h int) {
-	if w.magic() {
-		w.magicHalf()
-		return
-	}
 	if w.f.scale == sub16 || w.f.scale == nibbles {
 		w.scales(h)
 	}

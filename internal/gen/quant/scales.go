@@ -10,10 +10,6 @@ import (
 
 // scales forms D and the minimum for 16 or 32 inputs.
 func (w *walker) scales(h int) {
-	if w.magic() {
-		w.magicScales()
-		return
-	}
 	f := w.f
 	var steps []func(v int)
 	add := func(more ...func(v int)) { steps = append(steps, more...) }
