@@ -14,7 +14,7 @@ import (
 type product struct {
 	dst, x matrix
 	w      *weight
-	panels int // per chunk
+	chunks int // of its panels
 	tiles  int // per chunk while packing
 }
 
@@ -27,12 +27,23 @@ func (s *stream) Linear(dst, x tensor.Tensor, w backend.Weight) {
 	}
 }
 
-// chunkBytes is about how much weight a worker claims at a time: 5 to 10 µs at
+// chunkBytes is about how much weight a worker claims at a time: some 10 µs at
 // memory speed.
-const chunkBytes = 128 << 10
+const chunkBytes = 256 << 10
 
-// groupPanels is how many panels the one-row kernels like to interleave.
-const groupPanels = 4
+// cut says into how many chunks n panels are cut of about per panels each: as
+// many for every worker, so that none waits for another's last chunk.
+func (s *stream) cut(n, per int) int {
+	t := s.dev.pool.Threads()
+	c := (n + per - 1) / per
+	return min(n, (c+t-1)/t*t)
+}
+
+// share is chunk's part of the product's panels.
+func (p *product) share(chunk int) (p0, p1 int) {
+	n := panel.Count(p.w.n)
+	return chunk * n / p.chunks, (chunk + 1) * n / p.chunks
+}
 
 // linear is Linear after its checks.
 func (s *stream) linear(dst, x matrix, w *weight) {
@@ -43,8 +54,9 @@ func (s *stream) linear(dst, x matrix, w *weight) {
 	p.dst, p.x, p.w = dst, x, w
 	n := panel.Count(w.n)
 	if x.rows == 1 {
-		p.panels = (max(1, chunkBytes/w.size) + groupPanels - 1) / groupPanels * groupPanels
-		s.run((n+p.panels-1)/p.panels, gemvBody)
+		// At least two panels: the kernels hide latency with several chains.
+		p.chunks = s.cut(n, max(2, chunkBytes/w.size))
+		s.run(p.chunks, gemvBody)
 		return
 	}
 	k := s.dev.gemm
@@ -55,14 +67,13 @@ func (s *stream) linear(dst, x matrix, w *weight) {
 	p.tiles = max(1, rowWork*tiles/(x.rows*w.k)) // about rowWork floats
 	s.run((tiles+p.tiles-1)/p.tiles, packBody)
 	// A large product reads its activations once per group of panels.
-	p.panels = max(1, min(k.Group(x.rows, w.k), n/(4*s.dev.pool.Threads())))
-	s.run((n+p.panels-1)/p.panels, gemmBody)
+	p.chunks = s.cut(n, max(1, min(k.Group(x.rows, w.k), n/(4*s.dev.pool.Threads()))))
+	s.run(p.chunks, gemmBody)
 }
 
 func gemvBody(s *stream, worker, chunk int) {
 	p, w := &s.prod, s.prod.w
-	p0 := chunk * p.panels
-	p1 := min(p0+p.panels, panel.Count(w.n))
+	p0, p1 := p.share(chunk)
 	x, y := p.x.row(0), p.dst.row(0)
 	whole := min(p1, w.n/panel.Width)
 	if p0 < whole {
@@ -84,8 +95,8 @@ func packBody(s *stream, _, chunk int) {
 
 func gemmBody(s *stream, worker, chunk int) {
 	p, k := &s.prod, s.dev.gemm
-	p0 := chunk * p.panels
-	k.Panels(p.dst.v, p.dst.stride, p.w.n, s.packed, p.x.rows, p.w.k, &p.w.codec, p.w.panels, p0, min(p0+p.panels, panel.Count(p.w.n)),
+	p0, p1 := p.share(chunk)
+	k.Panels(p.dst.v, p.dst.stride, p.w.n, s.packed, p.x.rows, p.w.k, &p.w.codec, p.w.panels, p0, p1,
 		s.tmp(worker, k.ScratchSize(p.x.rows, p.w.k)))
 }
 
