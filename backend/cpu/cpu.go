@@ -42,6 +42,7 @@ type Device struct {
 	vec    *vec.Kernels
 	attn   *attn.Kernels
 	delta  *delta.Kernels
+	slabs  slabs // of packed weights
 	closed atomic.Bool
 }
 
@@ -72,7 +73,13 @@ func (d *Device) Info() backend.Info {
 	return backend.Info{Name: "cpu", Model: runtime.GOARCH, Kernels: d.set.String(), Threads: d.pool.Threads()}
 }
 
-func (d *Device) Alloc(bytes int) (tensor.Buffer, error) { return alloc(bytes) }
+func (d *Device) Alloc(bytes int) (tensor.Buffer, error) {
+	m, err := alloc(bytes)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
 
 func (d *Device) Free(b tensor.Buffer) {
 	if m, ok := b.(*memory); ok {

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"samebit/backend"
-	"samebit/tensor"
 )
 
 // memory is a buffer outside the Go heap.
@@ -26,7 +25,7 @@ func (m *memory) free() {
 	}
 }
 
-func alloc(bytes int) (tensor.Buffer, error) {
+func alloc(bytes int) (*memory, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("cpu: Alloc of %d bytes: %w", bytes, backend.ErrNoMemory)
 	}

@@ -16,7 +16,7 @@ import (
 // weight is a matrix in panels of 32 outputs, in its storage type.
 type weight struct {
 	dev    *Device
-	mem    tensor.Buffer
+	mem    piece
 	panels []byte
 	codec  panel.Codec
 	size   int // bytes of a panel
@@ -29,7 +29,7 @@ type weight struct {
 func (w *weight) Out() int            { return w.n }
 func (w *weight) In() int             { return w.k }
 func (w *weight) DType() tensor.DType { return w.dt }
-func (w *weight) Bytes() int64        { return int64(w.mem.Len()) }
+func (w *weight) Bytes() int64        { return int64(len(w.mem.b)) }
 func (w *weight) Aliases() bool       { return false }
 
 // row writes the float32 weights of output n.
@@ -71,19 +71,19 @@ func (d *Device) Pack(t tensor.Tensor, use backend.Use) (backend.Weight, error) 
 	}
 	d.narrowWeight(w, raw)
 	w.size = w.codec.Bytes(w.k)
-	mem, err := d.Alloc(panel.Count(w.n) * w.size)
+	mem, err := d.slabs.get(panel.Count(w.n) * w.size)
 	if err != nil {
 		return nil, err
 	}
-	w.mem, w.panels = mem, mem.Host()
+	w.mem, w.panels = mem, mem.b
 	d.pool.Run(&packing{w: w, src: raw, stride: w.dt.Bytes(w.k)}, panel.Count(w.n))
 	return w, nil
 }
 
 func (d *Device) Unpack(w backend.Weight) {
-	if w, ok := w.(*weight); ok && w != nil && w.dev == d {
+	if w, ok := w.(*weight); ok && w != nil && w.dev == d && w.panels != nil {
 		w.panels = nil
-		d.Free(w.mem)
+		d.slabs.put(w.mem)
 	}
 }
 
