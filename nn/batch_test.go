@@ -12,6 +12,7 @@ import (
 
 	"samebit/backend"
 	"samebit/backend/cpu"
+	"samebit/backend/ref"
 	"samebit/checkpoint"
 	"samebit/nn"
 	"samebit/qwen3"
@@ -246,5 +247,27 @@ func TestBatcherOfAnotherDecoder(t *testing.T) {
 	defer b.Close()
 	if _, err := d.NewRunner(nil, pool, nn.RunnerConfig{Batcher: b}); err == nil {
 		t.Error("a runner took the batcher of another decoder")
+	}
+}
+
+// A stream and a pool of devices that lay out pages differently do not mix.
+func TestRunnerOfTwoDevices(t *testing.T) {
+	dev, err := cpu.New(cpu.Config{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	d := openModel(t, dev, "qwen3-tied-fp32")
+	s, err := dev.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	pool, err := state.NewPool(ref.New(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.NewRunner(s, pool, nn.RunnerConfig{}); err == nil {
+		t.Error("a cpu stream with a pool of ref was accepted")
 	}
 }

@@ -40,6 +40,10 @@ func (d *Decoder) NewRunner(s backend.Stream, p *state.Pool, cfg RunnerConfig) (
 	if cfg.ChunkRows < 0 {
 		return nil, fmt.Errorf("nn: chunks of %d rows: want a positive number, or 0 for 512", cfg.ChunkRows)
 	}
+	// Pages of different devices are laid out differently.
+	if on, ok := s.(interface{ Device() backend.Device }); ok && p != nil && on.Device().Name() != p.Device().Name() {
+		return nil, fmt.Errorf("nn: runner with a stream of %s and a pool of %s: take both from one device", on.Device().Name(), p.Device().Name())
+	}
 	if b := cfg.Batcher; b != nil {
 		if b.dec != d {
 			return nil, fmt.Errorf("nn: runner with the batcher of another decoder: make one with this decoder's NewBatcher")

@@ -70,6 +70,9 @@ func (s *stream) fails(err error) bool {
 	return s.err != nil
 }
 
+// Device is where the stream's memory lies.
+func (s *stream) Device() backend.Device { return s.dev }
+
 func (s *stream) Err() error  { return s.err }
 func (s *stream) Sync() error { return s.err }
 

@@ -79,7 +79,7 @@ func (d *device) NewStream() (backend.Stream, error) {
 	if d.closed.Load() {
 		return nil, fmt.Errorf("ref: new stream: device %w", backend.ErrClosed)
 	}
-	return &stream{}, nil
+	return &stream{dev: d}, nil
 }
 
 func (d *device) Close() error {
@@ -96,6 +96,7 @@ func (p *plan) Segs() []backend.Seg { return p.segs }
 func (p *plan) Rows() int           { return p.rows }
 
 type stream struct {
+	dev    *device
 	err    error
 	closed bool
 	plan   plan
@@ -108,6 +109,9 @@ func (s *stream) fails(err error) bool {
 	}
 	return s.err != nil
 }
+
+// Device is where the stream's memory lies.
+func (s *stream) Device() backend.Device { return s.dev }
 
 func (s *stream) Err() error  { return s.err }
 func (s *stream) Sync() error { return s.err }
