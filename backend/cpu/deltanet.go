@@ -81,5 +81,20 @@ func deltaBody(s *stream, worker, chunk int) {
 	}
 	job.Src, _ = g.DeltaIn.Index(o.layer).Index(h).F32()
 	job.Dst, _ = g.DeltaOut.Index(o.layer).Index(h).F32()
-	s.dev.delta.Run(job, s.tmp(worker, delta.Scratch(o.dk, o.dv)))
+	tmp := s.tmp(worker, delta.Scratch(o.dk, o.dv))
+	// In blocks of rows, which the kernel goes over once per strip of the state: the
+	// rows of one head lie so far apart that few fit a cache side by side.
+	for rows := job.T; rows > 0; rows -= job.T {
+		job.T = min(rows, deltaRows)
+		s.dev.delta.Run(job, tmp)
+		if rows > job.T {
+			t := job.T
+			job.Src = job.Dst
+			job.Out, job.V = job.Out[t*job.OutStride:], job.V[t*job.VStride:]
+			job.Q, job.K = job.Q[t*job.QStride:], job.K[t*job.KStride:]
+			job.G, job.Beta = job.G[t*job.GStride:], job.Beta[t*job.BetaStride:]
+		}
+	}
 }
+
+const deltaRows = 128
