@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"unsafe"
 
 	"samebit/backend"
 	"samebit/internal/blockq"
@@ -84,7 +83,7 @@ func (k *kernels) tensor(dim ...int) (tensor.Tensor, error) {
 		return t, err
 	}
 	v := values(n/4, uint32(n))
-	k.s.Write(t, unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), n))
+	k.s.Write(t, tensor.AsBytes(v))
 	return t, k.s.Sync()
 }
 
@@ -101,7 +100,7 @@ func (k *kernels) weight(dt tensor.DType, n, in int, seed uint32) (backend.Weigh
 	var raw []byte
 	switch dt {
 	case tensor.F32:
-		raw = unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), 4*len(v))
+		raw = tensor.AsBytes(v)
 	case tensor.BF16, tensor.F16:
 		raw = make([]byte, 2*len(v))
 		for i, x := range v {

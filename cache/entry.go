@@ -74,10 +74,7 @@ func pack(e Entry, s state.Snapshot) (*packed, error) {
 		if !ok {
 			return fmt.Errorf("cache: storing tensor %q: %v is not contiguous host memory", name, t)
 		}
-		dim := make([]int, t.Dims())
-		for i := range dim {
-			dim[i] = t.Dim(i)
-		}
+		dim := t.Shape()
 		p.add(name, checkpoint.F32, dim, littleEndian(v))
 		return nil
 	})

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"samebit/state"
+	"samebit/tensor"
 )
 
 // Question asks for the probabilities of a few tokens after one row.
@@ -135,11 +136,11 @@ func (d *Decoder) Decide(c *Ctx, hidden []float32, options []int32) (logits, pro
 	n := len(options)
 	h, l, p := c.Tmp(1, d.Hidden), c.Tmp(1, n), c.Tmp(1, n)
 	logits, probs = make([]float32, n), make([]float32, n)
-	c.Stream.Write(h, floatBytes(hidden))
+	c.Stream.Write(h, tensor.AsBytes(hidden))
 	c.Stream.LinearRows(l, h, d.Head, c.indices(options))
 	c.Stream.Softmax(p, l)
-	c.Stream.Read(floatBytes(logits), l)
-	c.Stream.Read(floatBytes(probs), p)
+	c.Stream.Read(tensor.AsBytes(logits), l)
+	c.Stream.Read(tensor.AsBytes(probs), p)
 	if err := c.Stream.Sync(); err != nil {
 		c.Stream.Reset()
 		if c.arena.err != nil {

@@ -79,10 +79,10 @@ func (d *Decoder) group(c *Ctx, x tensor.Tensor, w []int32, cur *cursor) {
 	for j := range w {
 		s, k := cur.next()
 		if cur.logits {
-			c.Stream.Read(floatBytes(s.Logits[k*d.Vocab:(k+1)*d.Vocab]), logits.Rows(j, j+1))
+			c.Stream.Read(tensor.AsBytes(s.Logits[k*d.Vocab:(k+1)*d.Vocab]), logits.Rows(j, j+1))
 		}
 		if s.NeedHidden {
-			c.Stream.Read(floatBytes(s.Hidden[k*d.Hidden:(k+1)*d.Hidden]), h.Rows(j, j+1))
+			c.Stream.Read(tensor.AsBytes(s.Hidden[k*d.Hidden:(k+1)*d.Hidden]), h.Rows(j, j+1))
 		}
 	}
 }

@@ -9,7 +9,6 @@ package nn
 import (
 	"context"
 	"fmt"
-	"unsafe"
 
 	"samebit/backend"
 	"samebit/state"
@@ -145,7 +144,7 @@ func (c *Ctx) over(t tensor.Tensor) tensor.Tensor {
 
 func (c *Ctx) indices(v []int32) tensor.Tensor {
 	t := c.arena.get(tensor.I32, len(v))
-	c.Stream.Write(t, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v)))
+	c.Stream.Write(t, tensor.AsBytes(v))
 	return t
 }
 
@@ -255,7 +254,7 @@ func (d *Decoder) embed(c *Ctx, x tensor.Tensor, seqs []Seq) {
 	for i := range seqs {
 		for _, r := range seqs[i].In {
 			if r.Vec != nil {
-				c.Stream.Write(x.Rows(row, row+1), floatBytes(r.Vec))
+				c.Stream.Write(x.Rows(row, row+1), tensor.AsBytes(r.Vec))
 			}
 			row++
 		}
@@ -263,10 +262,6 @@ func (d *Decoder) embed(c *Ctx, x tensor.Tensor, seqs []Seq) {
 	if c.Trace != nil {
 		c.Trace(c, 0, x)
 	}
-}
-
-func floatBytes(v []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }
 
 // run applies blocks [from, to) to x and returns the rows that come out.

@@ -51,10 +51,7 @@ func (r *Runner) Save(w io.Writer) error {
 	}
 	err = snap.Save(func(name string, t tensor.Tensor) error {
 		b, _ := t.Raw()
-		dim := make([]int, t.Dims())
-		for i := range dim {
-			dim[i] = t.Dim(i)
-		}
+		dim := t.Shape()
 		list = append(list, checkpoint.Entry{Name: name, Type: checkpoint.F32, Shape: dim, Data: slices.Clone(b)})
 		return nil
 	})

@@ -54,7 +54,7 @@ func (d *Decoder) tap(c *Ctx, x tensor.Tensor) {
 			c.ones = append(c.ones, 1)
 		}
 		w = c.arena.get(tensor.F32, d.Hidden)
-		c.Stream.Write(w, floatBytes(c.ones[:d.Hidden]))
+		c.Stream.Write(w, tensor.AsBytes(c.ones[:d.Hidden]))
 	}
 	h := c.Tmp(x.Dim(0), d.Hidden)
 	c.Stream.RMSNorm(h, x, w, d.Tap.Eps)

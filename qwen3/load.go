@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"unsafe"
 
 	"samebit/backend"
 	"samebit/checkpoint"
@@ -361,7 +360,7 @@ func (l *loader) upload(v []float32, dim ...int) tensor.Tensor {
 		return t
 	}
 	l.at += n
-	l.stream.Write(t, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v)))
+	l.stream.Write(t, tensor.AsBytes(v))
 	if err := l.stream.Sync(); err != nil {
 		l.fail("%w", err)
 	}

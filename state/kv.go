@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync/atomic"
-	"unsafe"
 
 	"samebit/backend"
 	"samebit/tensor"
@@ -203,10 +202,7 @@ func (p *Pool) upload(dst, src tensor.Tensor, page bool) error {
 	if !ok {
 		return fmt.Errorf("state: %v is not in this process's memory", src)
 	}
-	dim := make([]int, src.Dims())
-	for i := range dim {
-		dim[i] = src.Dim(i)
-	}
+	dim := src.Shape()
 	return p.staged(dim, func(stage tensor.Tensor, s backend.Stream) {
 		s.Write(stage, raw)
 		if page {
@@ -219,10 +215,7 @@ func (p *Pool) upload(dst, src tensor.Tensor, page bool) error {
 
 // download is the reverse: it hands emit a host copy of device memory.
 func (p *Pool) download(name string, src tensor.Tensor, rows int, emit func(string, tensor.Tensor) error) error {
-	dim := make([]int, src.Dims())
-	for i := range dim {
-		dim[i] = src.Dim(i)
-	}
+	dim := src.Shape()
 	page := rows > 0
 	if page {
 		dim[2] = rows
@@ -232,7 +225,7 @@ func (p *Pool) download(name string, src tensor.Tensor, rows int, emit func(stri
 		n *= d
 	}
 	host := make([]float32, n)
-	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(host))), 4*n)
+	raw := tensor.AsBytes(host)
 	err := p.staged(dim, func(stage tensor.Tensor, s backend.Stream) {
 		if page {
 			s.GetPage(stage, src)

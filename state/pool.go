@@ -174,10 +174,7 @@ func (p *Pool) run(f func(backend.Stream)) error {
 
 // clone returns a copy of b.
 func (b *block) clone() (*block, error) {
-	dim := make([]int, b.t.Dims())
-	for i := range dim {
-		dim[i] = b.t.Dim(i)
-	}
+	dim := b.t.Shape()
 	c, err := b.pool.get(dim...)
 	if err != nil {
 		return nil, err

@@ -106,10 +106,7 @@ func Move(dst State, s Snapshot) error {
 	held := map[string]tensor.Tensor{}
 	err := s.Save(func(name string, t tensor.Tensor) error {
 		b, _ := t.Raw()
-		dim := make([]int, t.Dims())
-		for i := range dim {
-			dim[i] = t.Dim(i)
-		}
+		dim := t.Shape()
 		c, err := tensor.New(tensor.Bytes(append([]byte(nil), b...)), 0, t.DType(), dim...)
 		held[name] = c
 		return err

@@ -2,9 +2,9 @@ package state
 
 import (
 	"fmt"
-	"unsafe"
 
 	"samebit/backend"
+	"samebit/tensor"
 )
 
 // Sum holds a running sum over all rows of a sequence, one chain of adds per
@@ -42,7 +42,7 @@ func (s *Sum) Mean() ([]float32, error) {
 	}
 	v := make([]float32, s.width)
 	err := s.pool.run(func(st backend.Stream) {
-		st.Read(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v)), s.cur[0].t)
+		st.Read(tensor.AsBytes(v), s.cur[0].t)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("state: reading a running sum: %w", err)

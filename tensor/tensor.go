@@ -97,15 +97,37 @@ func (s slice) Host() []byte {
 // Bytes wraps b as a Buffer.
 func Bytes(b []byte) Buffer { return slice(b) }
 
+// AsBytes views the memory of v, which it shares, as bytes.
+func AsBytes[E float32 | int32 | uint32](v []E) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
+}
+
+// Copy copies src to dst, of equal shape and type and any strides, both in this
+// process's memory.
+func Copy(dst, src Tensor) {
+	if d, ok := dst.Raw(); ok {
+		if v, ok := src.Raw(); ok {
+			copy(d, v)
+			return
+		}
+	}
+	if dst.Dims() <= 1 {
+		return // one axis is always contiguous
+	}
+	for i := range dst.Dim(0) {
+		Copy(dst.Index(i), src.Index(i))
+	}
+}
+
 // FromF32 views v, which the tensor shares, as a tensor of the given shape.
 func FromF32(v []float32, dim ...int) (Tensor, error) {
-	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
+	b := AsBytes(v)
 	return New(slice(b), 0, F32, dim...)
 }
 
 // FromI32 views v, which the tensor shares, as a tensor of the given shape.
 func FromI32(v []int32, dim ...int) (Tensor, error) {
-	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
+	b := AsBytes(v)
 	return New(slice(b), 0, I32, dim...)
 }
 
@@ -132,6 +154,15 @@ func (t Tensor) Stride(i int) int {
 		return 0
 	}
 	return int(t.stride[i])
+}
+
+// Shape is the lengths of all axes.
+func (t Tensor) Shape() []int {
+	dim := make([]int, t.nd)
+	for i := range dim {
+		dim[i] = int(t.dim[i])
+	}
+	return dim
 }
 
 // Len is the number of elements.
@@ -346,9 +377,5 @@ func (t Tensor) String() string {
 	if t.buf == nil {
 		return "invalid tensor"
 	}
-	d := make([]int, t.nd)
-	for i := range d {
-		d[i] = int(t.dim[i])
-	}
-	return fmt.Sprintf("%v%v", t.dt, d)
+	return fmt.Sprintf("%v%v", t.dt, t.Shape())
 }

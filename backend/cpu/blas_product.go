@@ -1,11 +1,10 @@
 package cpu
 
 import (
-	"unsafe"
-
 	"samebit/backend/cpu/internal/gemm"
 	"samebit/backend/cpu/internal/gemm/blas1"
 	"samebit/backend/cpu/internal/panel"
+	"samebit/tensor"
 )
 
 // operand is one factor of a product seen as rows of k inputs: input i of row r
@@ -331,7 +330,7 @@ func tallChunk(j *blasJob, worker, chunk int) {
 		pack := reserve(&j.work[worker].pack, panel.Width*p.k)
 		for i := 0; i < n; i += panel.Width {
 			j.pack(pack, j0+i, min(panel.Width, n-i), 0, p.k)
-			j.blas.codec.Gemv(t[i:i+panel.Width], p.rowVectors, bytesOf(pack), p.k)
+			j.blas.codec.Gemv(t[i:i+panel.Width], p.rowVectors, tensor.AsBytes(pack), p.k)
 		}
 	default:
 		j.blocks(worker, t, j0, n)
@@ -349,7 +348,7 @@ func (j *blasJob) blocks(worker int, t []float32, j0, n int) {
 	for k0 := 0; k0 < p.k; k0 += panel.KB {
 		kn := min(panel.KB, p.k-k0)
 		j.pack(pack, j0, n, k0, kn)
-		j.blas.codec.Gemv(one, p.rowVectors[k0:k0+kn], bytesOf(pack[:len(t)*kn]), kn)
+		j.blas.codec.Gemv(one, p.rowVectors[k0:k0+kn], tensor.AsBytes(pack[:len(t)*kn]), kn)
 		blas1.Axpy(j.blas.dev.set, 1, one, t)
 	}
 }
@@ -377,10 +376,6 @@ func (j *blasJob) pack(dst []float32, j0, n, k0, k int) {
 	if rest := n - full*panel.Width; rest > 0 {
 		gemm.PackPanel(j.blas.dev.set, dst[full*panel.Width*k:][:panel.Width*k], w.v[k0*w.ld+j0+full*panel.Width:], w.ld, true, rest, k)
 	}
-}
-
-func bytesOf(v []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }
 
 // manyRows packs the rows, pass by pass, and lets each worker pack the panels
@@ -449,7 +444,7 @@ func productChunk(j *blasJob, worker, chunk int) {
 			out, ld = p.c[p.off+i0*p.rowStep+j0:], p.rowStep
 		}
 		scratch := reserve(&w.tiles, ks.ScratchSize(rows, p.k))
-		ks.Panels(out, ld, n, j.pa[r0*p.k:(r0+rows)*p.k], rows, p.k, &j.blas.codec, bytesOf(pack), 0, count, scratch)
+		ks.Panels(out, ld, n, j.pa[r0*p.k:(r0+rows)*p.k], rows, p.k, &j.blas.codec, tensor.AsBytes(pack), 0, count, scratch)
 		if p.direct {
 			continue
 		}

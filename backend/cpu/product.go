@@ -141,7 +141,7 @@ func (s *stream) Project(dst, x, w tensor.Tensor) {
 	}
 	t.panels = s.project
 	src := s.host(w)
-	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(src.v))), 4*len(src.v))
+	raw := tensor.AsBytes(src.v)
 	for p := range panel.Count(t.n) {
 		t.codec.Pack(t.panels[p*t.size:(p+1)*t.size], raw[4*p*panel.Width*src.stride:], 4*src.stride, min(panel.Width, t.n-p*panel.Width), t.k)
 	}

@@ -87,22 +87,14 @@ func (s *stream) same(what string, t tensor.Tensor) bool {
 	if s.x, s.y, ok = s.fetch(t); !ok {
 		return false
 	}
-	return s.compare(what, t.DType(), dims(t), s.x, s.y)
-}
-
-func dims(t tensor.Tensor) []int {
-	dim := make([]int, t.Dims())
-	for i := range dim {
-		dim[i] = t.Dim(i)
-	}
-	return dim
+	return s.compare(what, t.DType(), t.Shape(), s.x, s.y)
 }
 
 // fetch reads a tensor from both devices, without its gaps.
 func (s *stream) fetch(t tensor.Tensor) (x, y []byte, ok bool) {
 	n := t.DType().Bytes(t.Len())
 	if !t.Contiguous() {
-		d, err := s.scratch(t.DType(), dims(t)...)
+		d, err := s.scratch(t.DType(), t.Shape()...)
 		if err != nil {
 			s.err = s.failure("comparing: %w", err)
 			return nil, nil, false
@@ -263,7 +255,7 @@ func (s *stream) Read(dst []byte, src tensor.Tensor) {
 	s.a.Read(dst, a)
 	s.b.Read(other, b)
 	if s.end() {
-		s.compare("what is read", src.DType(), dims(src), dst, other)
+		s.compare("what is read", src.DType(), src.Shape(), dst, other)
 	}
 }
 

@@ -89,7 +89,7 @@ func (s *stream) GatedDelta(dst, q, k, v, g, beta tensor.Tensor, p backend.Plan,
 		sg := &segs[gi]
 		for h := range v.Dim(1) {
 			st := sg.DeltaOut.Index(layer).Index(h)
-			copyTensor(st, sg.DeltaIn.Index(layer).Index(h))
+			tensor.Copy(st, sg.DeltaIn.Index(layer).Index(h))
 			S, _ := st.F32()
 			for t := sg.Row; t < sg.Row+sg.Rows; t++ {
 				kt, qt, vt, out := k.Vec(t, h/per), q.Vec(t, h/per), v.Vec(t, h), dst.Vec(t, h)

@@ -233,22 +233,7 @@ func (s *stream) Copy(dst, src tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckCopy(dst, src)) || s.away(dst, src) {
 		return
 	}
-	copyTensor(dst, src)
-}
-
-func copyTensor(dst, src tensor.Tensor) {
-	if d, ok := dst.Raw(); ok {
-		if v, ok := src.Raw(); ok {
-			copy(d, v)
-			return
-		}
-	}
-	if dst.Dims() == 1 {
-		return // one axis is always contiguous
-	}
-	for i := range dst.Dim(0) {
-		copyTensor(dst.Index(i), src.Index(i))
-	}
+	tensor.Copy(dst, src)
 }
 
 func argMax(x []float32) int32 {

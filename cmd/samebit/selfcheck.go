@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"unsafe"
 
 	"samebit/backend"
 	"samebit/backend/cpu"
@@ -185,7 +184,7 @@ func (c *script) op(name string, dst tensor.Tensor, f func(dst tensor.Tensor)) {
 	}
 	f(dst)
 	bits := make([]uint32, dst.Len())
-	c.s.Read(unsafe.Slice((*byte)(unsafe.Pointer(&bits[0])), 4*len(bits)), dst)
+	c.s.Read(tensor.AsBytes(bits), dst)
 	if err := c.s.Sync(); err != nil {
 		c.err = fmt.Errorf("%s: %w", name, err)
 		return
@@ -223,7 +222,7 @@ func (c *script) random(dim ...int) tensor.Tensor {
 		return t
 	}
 	v := c.values(t.Len())
-	c.s.Write(t, unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), 4*len(v)))
+	c.s.Write(t, tensor.AsBytes(v))
 	return t
 }
 
@@ -249,7 +248,7 @@ func (c *script) pack(dt tensor.DType, v []float32, n, k int) (backend.Weight, e
 	raw := make([]byte, dt.Bytes(len(v)))
 	switch dt {
 	case tensor.F32:
-		copy(raw, unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), 4*len(v)))
+		copy(raw, tensor.AsBytes(v))
 	case tensor.BF16, tensor.F16:
 		for i, x := range v {
 			h := blockq.F32ToBF16(x)
