@@ -1,7 +1,6 @@
 package samebit
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -98,72 +97,22 @@ func (m *Model) RenderChat(messages []Message, cfg ChatConfig) (string, error) {
 func (m *Model) EncodeChat(messages []Message, cfg ChatConfig) ([]int32, error) {
 	guard := "\uFDD0" // no character; if somebody uses it all the same, another
 	var all strings.Builder
-	eachText(messages, func(text string) string { all.WriteString(text); return text })
+	jinja.MapText(messages, func(text string) string { all.WriteString(text); return text })
 	if tools, ok := cfg.Tools.(json.RawMessage); ok {
-		jsonStrings(tools, func(text string) string { all.WriteString(text); return text })
+		jinja.MapStrings(tools, func(text string) string { all.WriteString(text); return text })
 	}
 	for r := '\uFDD1'; r <= '\uFDEF' && strings.Contains(all.String(), guard); r++ {
 		guard = string(r)
 	}
 	if tools, ok := cfg.Tools.(json.RawMessage); ok {
-		cfg.Tools = json.RawMessage(jsonStrings(tools, func(text string) string { return m.Tokenizer.Guard(text, guard) }))
+		cfg.Tools = json.RawMessage(jinja.MapStrings(tools, func(text string) string { return m.Tokenizer.Guard(text, guard) }))
 	}
-	said := eachText(messages, func(text string) string { return m.Tokenizer.Guard(text, guard) })
+	said := jinja.MapText(messages, func(text string) string { return m.Tokenizer.Guard(text, guard) })
 	text, err := m.RenderChat(said, cfg)
 	if err != nil {
 		return nil, err
 	}
 	return m.Tokenizer.EncodeGuarded(nil, text, guard), nil
-}
-
-// eachText returns messages with f applied to everything that somebody said: the
-// roles, contents, names and the strings in the arguments of tool calls.
-func eachText(messages []Message, f func(string) string) []Message {
-	messages = slices.Clone(messages)
-	for i := range messages {
-		v := &messages[i]
-		v.Role, v.Content, v.ReasoningContent = f(v.Role), f(v.Content), f(v.ReasoningContent)
-		v.ToolCallID, v.Name = f(v.ToolCallID), f(v.Name)
-		v.ToolCalls = slices.Clone(v.ToolCalls)
-		for j := range v.ToolCalls {
-			c := &v.ToolCalls[j]
-			c.ID, c.Type, c.Function.Name = f(c.ID), f(c.Type), f(c.Function.Name)
-			c.Function.Arguments = jsonStrings(c.Function.Arguments, f)
-		}
-	}
-	return messages
-}
-
-// jsonStrings applies f to the strings, keys too, of a JSON text. What is no JSON
-// stays as it is, for the renderer to refuse.
-func jsonStrings(text []byte, f func(string) string) []byte {
-	var out []byte
-	for len(text) > 0 {
-		open := bytes.IndexByte(text, '"')
-		if open < 0 {
-			break
-		}
-		end := open + 1
-		for end < len(text) && text[end] != '"' {
-			if text[end] == '\\' {
-				end++
-			}
-			end++
-		}
-		var s string
-		if end >= len(text) || json.Unmarshal(text[open:end+1], &s) != nil {
-			break
-		}
-		out = append(out, text[:open]...)
-		if g := f(s); g != s {
-			q, _ := json.Marshal(g) // a string has a JSON form
-			out = append(out, q...)
-		} else {
-			out = append(out, text[open:end+1]...)
-		}
-		text = text[end+1:]
-	}
-	return append(out, text...)
 }
 
 // Send adds a user's message and streams the answer, which becomes the next
