@@ -1,0 +1,71 @@
+package rclc
+
+import "samebit/state"
+
+// checkRows refuses rows that the model could not run.
+func checkRows(m *Model, rows []state.Row) error {
+	if c := m.Info.Context; c > 0 && len(rows) > c {
+		return fail(ErrContext, "context_limit", "%d rows exceed the model's context of %d: shorten them", len(rows), c)
+	}
+	for i, r := range rows {
+		switch {
+		case r.Token < -1 || int(r.Token) >= m.Info.Vocab:
+			return fail(ErrState, "vocab_range", "row %d has the id %d: want -1 for a continuous row, or one of the vocabulary of %d", i, r.Token, m.Info.Vocab)
+		case r.Vec == nil && r.Token < 0:
+			return fail(ErrState, "rows", "row %d has neither an id nor a vector", i)
+		case r.Vec != nil && len(r.Vec) != m.Info.Hidden:
+			return fail(ErrState, "width_mismatch", "row %d has %d values, the model takes %d", i, len(r.Vec), m.Info.Hidden)
+		}
+	}
+	return nil
+}
+
+// Validate refuses a sender whose model cannot be scored or whose rows, counts and
+// snapshot do not agree. It runs nothing.
+func (s *Sender) Validate() error {
+	m := s.Model
+	if m == nil {
+		return fail(ErrState, "model", "the sender has no model")
+	}
+	scored := false
+	for _, f := range m.full {
+		scored = scored || f
+	}
+	if !scored {
+		return fail(ErrState, "model", "the model has no full attention layer that could score positions")
+	}
+	t := len(s.Rows)
+	if t < 1 {
+		return fail(ErrState, "rows", "the sender has no rows")
+	}
+	if err := checkRows(m, s.Rows); err != nil {
+		return err
+	}
+	if s.Latent < 0 || s.Latent >= t {
+		return fail(ErrState, "counts", "a latent tail of %d in %d rows: want at least 0 and fewer than the rows", s.Latent, t)
+	}
+	if s.Inherited < 0 || s.Inherited > t-s.Latent {
+		return fail(ErrState, "counts", "%d inherited positions in %d rows with a latent tail of %d: want at most %d", s.Inherited, t, s.Latent, t-s.Latent)
+	}
+	for i, r := range s.Rows {
+		if r.Token >= 0 && s.NoIDs {
+			return fail(ErrState, "ids", "row %d has the id %d in a sender without ids", i, r.Token)
+		}
+		if r.Token >= 0 && i >= t-s.Latent {
+			return fail(ErrState, "ids", "row %d has the id %d in the latent tail: want -1", i, r.Token)
+		}
+	}
+	if s.Snap == nil {
+		return fail(ErrState, "snapshot", "the sender has no snapshot, or was released")
+	}
+	if n := s.Snap.Len(); n != t {
+		return fail(ErrState, "cache_length", "the snapshot has %d rows, the sender %d", n, t)
+	}
+	if s.Snap.Model() != m.Info.ID {
+		return fail(ErrState, "snapshot", "the snapshot belongs to model %s, the sender to %s", s.Snap.Model(), m.Info.ID)
+	}
+	if s.LastHidden != nil && len(s.LastHidden) != m.Info.Hidden {
+		return fail(ErrState, "width_mismatch", "the last hidden row has %d values, the model %d", len(s.LastHidden), m.Info.Hidden)
+	}
+	return nil
+}
