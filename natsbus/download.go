@@ -17,7 +17,7 @@ import (
 )
 
 // download reads an object. errDamaged if it is not all there, bit for bit.
-func (s *Store) download(ctx context.Context, m *manifest) ([]byte, error) {
+func (s *objects) download(ctx context.Context, m *manifest) ([]byte, error) {
 	if err := s.plausible(ctx, m); err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (s *Store) download(ctx context.Context, m *manifest) ([]byte, error) {
 
 // plausible fails with errDamaged when an object is said to be larger than all that
 // the bucket has. It is asked before memory is taken.
-func (s *Store) plausible(ctx context.Context, m *manifest) error {
+func (s *objects) plausible(ctx context.Context, m *manifest) error {
 	if m.Size > math.MaxInt {
 		return fmt.Errorf("object %s of %d bytes is more than this machine can address: %w", m.Name, m.Size, cache.ErrNotFound)
 	}
@@ -50,7 +50,7 @@ func (s *Store) plausible(ctx context.Context, m *manifest) error {
 
 // readAll fills dst with the parts of an object. They are asked for four at a time,
 // since each is an answer to wait for.
-func (s *Store) readAll(ctx context.Context, m *manifest, dst []byte) error {
+func (s *objects) readAll(ctx context.Context, m *manifest, dst []byte) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -72,7 +72,7 @@ func (s *Store) readAll(ctx context.Context, m *manifest, dst []byte) error {
 }
 
 // part reads part i of an object.
-func (s *Store) part(ctx context.Context, m *manifest, i int) ([]byte, error) {
+func (s *objects) part(ctx context.Context, m *manifest, i int) ([]byte, error) {
 	var raw *jetstream.RawStreamMsg
 	err := s.c.ask(ctx, func(ctx context.Context) (err error) {
 		raw, err = s.stream.GetMsg(ctx, m.parts[i])
@@ -98,7 +98,7 @@ func (s *Store) part(ctx context.Context, m *manifest, i int) ([]byte, error) {
 }
 
 // leaderHas asks the one server of a cluster that always knows.
-func (s *Store) leaderHas(ctx context.Context, seq uint64) (there bool, err error) {
+func (s *objects) leaderHas(ctx context.Context, seq uint64) (there bool, err error) {
 	err = s.c.ask(ctx, func(ctx context.Context) error {
 		r, err := s.c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.OBJ_"+s.bucket, fmt.Appendf(nil, `{"seq":%d}`, seq))
 		if err != nil {

@@ -35,7 +35,7 @@ func replace(t *testing.T, s *Store, name objectName, data []byte, change func(*
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.uploadManifest(ctx, name, info.NUID, data, seqs); err != nil {
+		if err := s.uploadManifest(ctx, name.String(), info.NUID, data, seqs); err != nil {
 			t.Fatal(err)
 		}
 		if m, err = s.manifest(ctx, name); err != nil {

@@ -25,7 +25,7 @@ func FuzzManifest(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := &Store{bucket: "b"}
+		s := &objects{bucket: "b"}
 		m := s.parseManifest(&jetstream.RawStreamMsg{Data: b, Sequence: 9})
 		last := uint64(0)
 		for _, p := range m.parts {

@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -38,28 +41,55 @@ func keyPrefix(k cache.Key) string {
 	return hex.EncodeToString(id[:8])
 }
 
-// Objects lie in the stream as the clients of the object store expect: parts under
-// $O.bucket.C.part, the manifest under $O.bucket.M.base64(name). What is ours is
-// that parts are named after their object, and that the manifest holds the
-// sequence number of every part.
+// objects is a bucket of JetStream's object store. Objects lie in its stream as the
+// clients of the object store expect: parts under $O.bucket.C.part, the manifest
+// under $O.bucket.M.base64(name). What is ours is that parts are named after their
+// object, and that the manifest holds the sequence number of every part. A name
+// consists of letters, digits, - and _.
+type objects struct {
+	c      *Conn
+	bucket string
+	stream jetstream.Stream
+	max    int64 // of the stream's bytes
+	chunk  int   // bytes of an object in one message
+	orphan time.Duration
 
-func (s *Store) metaSubject(name string) string {
+	bytes atomic.Int64 // of the stream, when last looked
+
+	mu    sync.Mutex
+	swept time.Time // when leftovers were last looked for
+}
+
+const (
+	// orphanAge is how long parts without a manifest may grow no further before they
+	// count as left by a writer that died.
+	orphanAge = 5 * time.Minute
+	maxChunk  = 512 << 10
+)
+
+func (s *objects) metaSubject(name string) string {
 	return "$O." + s.bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))
 }
 
-func (s *Store) partSubject(nuid string) string { return "$O." + s.bucket + ".C." + nuid }
+func (s *objects) partSubject(nuid string) string { return "$O." + s.bucket + ".C." + nuid }
 
 // nameIn reads a manifest's subject.
-func (s *Store) nameIn(subject string) (objectName, bool) {
+func (s *objects) nameIn(subject string) (string, bool) {
 	b64, ok := strings.CutPrefix(subject, s.metaSubject(""))
+	if !ok {
+		return "", false
+	}
+	b, err := base64.URLEncoding.DecodeString(b64)
+	return string(b), err == nil
+}
+
+// entryIn is nameIn of an entry.
+func (s *Store) entryIn(subject string) (objectName, bool) {
+	name, ok := s.nameIn(subject)
 	if !ok {
 		return objectName{}, false
 	}
-	b, err := base64.URLEncoding.DecodeString(b64)
-	if err != nil {
-		return objectName{}, false
-	}
-	return parseName(string(b))
+	return parseName(name)
 }
 
 func parseName(text string) (objectName, bool) {
@@ -83,12 +113,12 @@ type manifest struct {
 	chunk int64
 }
 
-// manifest reads the manifest of an object. ErrNotFound if there is none,
+// find reads the manifest of an object. ErrNotFound if there is none,
 // errBadManifest, with what is needed to remove it, if it is not one of ours.
-func (s *Store) manifest(ctx context.Context, name objectName) (*manifest, error) {
+func (s *objects) find(ctx context.Context, name string) (*manifest, error) {
 	var raw *jetstream.RawStreamMsg
 	err := s.c.ask(ctx, func(ctx context.Context) (err error) {
-		raw, err = s.stream.GetLastMsgForSubject(ctx, s.metaSubject(name.String()))
+		raw, err = s.stream.GetLastMsgForSubject(ctx, s.metaSubject(name))
 		return err
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -98,15 +128,23 @@ func (s *Store) manifest(ctx context.Context, name objectName) (*manifest, error
 		return nil, err
 	}
 	m := s.parseManifest(raw)
-	m.id = name.id
-	if m.parts == nil || m.Name != name.String() || !strings.HasPrefix(m.NUID, m.Name+"-") {
+	if m.parts == nil || m.Name != name || !strings.HasPrefix(m.NUID, m.Name+"-") {
 		return m, fmt.Errorf("bucket %s: object %s: %w", s.bucket, name, errBadManifest)
 	}
 	return m, nil
 }
 
+// manifest is find of an entry.
+func (s *Store) manifest(ctx context.Context, name objectName) (*manifest, error) {
+	m, err := s.find(ctx, name.String())
+	if m != nil {
+		m.id = name.id
+	}
+	return m, err
+}
+
 // parseManifest leaves parts nil when the message is not a manifest of ours.
-func (s *Store) parseManifest(raw *jetstream.RawStreamMsg) *manifest {
+func (s *objects) parseManifest(raw *jetstream.RawStreamMsg) *manifest {
 	m := &manifest{seq: raw.Sequence}
 	if json.Unmarshal(raw.Data, &m.ObjectInfo) != nil || m.Deleted || m.Opts == nil || m.Opts.Link != nil {
 		return m
@@ -132,7 +170,7 @@ func (s *Store) parseManifest(raw *jetstream.RawStreamMsg) *manifest {
 
 // remove deletes the object of a manifest, the manifest first, and no object that
 // took its name meanwhile.
-func (s *Store) remove(ctx context.Context, m *manifest) error {
+func (s *objects) remove(ctx context.Context, m *manifest) error {
 	err := s.c.ask(ctx, func(ctx context.Context) error { return s.stream.DeleteMsg(ctx, m.seq) })
 	if err != nil && !gone(err) {
 		return err
@@ -151,7 +189,7 @@ func gone(err error) bool {
 
 // purge deletes parts. A nuid with anything but the characters of names could be a
 // pattern, and is left alone.
-func (s *Store) purge(ctx context.Context, nuid string) error {
+func (s *objects) purge(ctx context.Context, nuid string) error {
 	if strings.ContainsFunc(nuid, func(r rune) bool { return !bucketRune(r) }) {
 		return nil
 	}

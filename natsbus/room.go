@@ -73,7 +73,7 @@ func (s *Store) oldest(ctx context.Context) (*manifest, error) {
 
 // sweep removes parts whose writer died: those that no manifest names and that
 // have not become more for a while, by the server's clock.
-func (s *Store) sweep(ctx context.Context) error {
+func (s *objects) sweep(ctx context.Context) error {
 	info, err := s.look(ctx, "$O."+s.bucket+".>")
 	if err != nil {
 		return err
@@ -82,10 +82,8 @@ func (s *Store) sweep(ctx context.Context) error {
 	s.swept = time.Now()
 	s.mu.Unlock()
 	for nuid := range s.strays(info.State.Subjects) {
-		if name, ok := parseName(strings.Join(strings.Split(nuid, "-")[:2], "-")); ok {
-			if m, err := s.manifest(ctx, name); err == nil && m.NUID == nuid {
-				continue
-			}
+		if m, err := s.find(ctx, uploadOf(nuid)); err == nil && m.NUID == nuid {
+			continue
 		}
 		var last *jetstream.RawStreamMsg
 		err := s.c.ask(ctx, func(ctx context.Context) (err error) {
@@ -107,18 +105,14 @@ func (s *Store) sweep(ctx context.Context) error {
 
 // strays finds names of parts whose object has no manifest, or more parts than one
 // upload has: the others are surely in use.
-func (s *Store) strays(subjects map[string]uint64) map[string]bool {
+func (s *objects) strays(subjects map[string]uint64) map[string]bool {
 	uploads := map[string][]string{} // by manifest subject
 	for subject := range subjects {
 		nuid, ok := strings.CutPrefix(subject, s.partSubject(""))
 		if !ok {
 			continue
 		}
-		name := nuid
-		if i := strings.LastIndexByte(nuid, '-'); i >= 0 {
-			name = nuid[:i]
-		}
-		meta := s.metaSubject(name)
+		meta := s.metaSubject(uploadOf(nuid))
 		uploads[meta] = append(uploads[meta], nuid)
 	}
 	stray := map[string]bool{}
@@ -131,4 +125,12 @@ func (s *Store) strays(subjects map[string]uint64) map[string]bool {
 		}
 	}
 	return stray
+}
+
+// uploadOf is the name of the object that parts belong to.
+func uploadOf(nuid string) string {
+	if i := strings.LastIndexByte(nuid, '-'); i >= 0 {
+		return nuid[:i]
+	}
+	return nuid
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,32 +21,16 @@ import (
 // stored, after the server has confirmed all others; it is never changed. The
 // entries stored first make room for new ones.
 type Store struct {
-	c      *Conn
-	own    bool // c is closed with the store
-	bucket string
-	stream jetstream.Stream
-	max    int64 // of the stream's bytes
-	chunk  int   // bytes of an object in one message
-	orphan time.Duration
+	objects
+	own bool // c is closed with the store
 
-	bytes    atomic.Int64 // of the stream, when last looked
 	stamp    atomic.Uint64
 	stampErr atomic.Int64 // when asking for it failed last, Unix ns
-
-	mu    sync.Mutex
-	swept time.Time // when leftovers were last looked for
 }
 
 var _ cache.Store = (*Store)(nil)
 
-const (
-	markKey, markValue = "samebit.cache", "1" // metadata of our buckets
-
-	// orphanAge is how long parts without a manifest may grow no further before they
-	// count as left by a writer that died.
-	orphanAge = 5 * time.Minute
-	maxChunk  = 512 << 10
-)
+const markKey, markValue = "samebit.cache", "1" // metadata of our buckets
 
 // Open connects by cfg and opens its bucket. Close lets go of both.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
@@ -72,7 +55,7 @@ func (c *Conn) Store(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{c: c, bucket: cfg.Bucket, max: cfg.MaxBytes, orphan: orphanAge}
+	s := &Store{objects: objects{c: c, bucket: cfg.Bucket, max: cfg.MaxBytes, orphan: orphanAge}}
 	if s.chunk = int(min(maxChunk, c.nc.MaxPayload()-1024)); s.chunk < 1024 {
 		return nil, s.fail(ctx, "opening", fmt.Errorf("messages of %d bytes are too small: raise the server's max_payload to 1 MiB", c.nc.MaxPayload()))
 	}
@@ -120,7 +103,7 @@ func (s *Store) bind(ctx context.Context, cfg Config) error {
 }
 
 // fail explains an error of the bucket. What ended ctx comes first.
-func (s *Store) fail(ctx context.Context, what string, err error) error {
+func (s *objects) fail(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -134,7 +117,7 @@ func (s *Store) fail(ctx context.Context, what string, err error) error {
 
 // look asks for the stream's numbers, and its subjects under filter if there is
 // one, with the number of messages of each.
-func (s *Store) look(ctx context.Context, filter string) (*jetstream.StreamInfo, error) {
+func (s *objects) look(ctx context.Context, filter string) (*jetstream.StreamInfo, error) {
 	var o []jetstream.StreamInfoOpt
 	if filter != "" {
 		o = append(o, jetstream.WithSubjectFilter(filter))
@@ -176,7 +159,7 @@ func (s *Store) Put(ctx context.Context, e cache.Entry, snap state.Snapshot) err
 	var err error
 	for range 4 {
 		if err = s.room(ctx, cost); err == nil {
-			err = s.upload(ctx, name, data.Bytes())
+			err = s.upload(ctx, name.String(), data.Bytes())
 		}
 		if !isFull(err) && !errors.Is(err, errAgain) || ctx.Err() != nil {
 			break
@@ -232,7 +215,7 @@ func (s *Store) List(ctx context.Context, k cache.Key, skip func(cache.EntryID) 
 	}
 	prefix := keyPrefix(k)
 	for subject := range info.State.Subjects {
-		name, ok := s.nameIn(subject)
+		name, ok := s.entryIn(subject)
 		if !ok || name.prefix != prefix || skip(name.id) {
 			continue
 		}
@@ -274,7 +257,7 @@ func (s *Store) Stamp() uint64 {
 func (s *Store) Delete(ctx context.Context, id cache.EntryID) error {
 	info, err := s.look(ctx, s.metaSubject("")+">")
 	for subject := range infoSubjects(info) {
-		name, ok := s.nameIn(subject)
+		name, ok := s.entryIn(subject)
 		if !ok || name.id != id {
 			continue
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 // cost is what an object of n bytes takes in the stream, at most.
-func (s *Store) cost(n int) int64 {
+func (s *objects) cost(n int) int64 {
 	parts := int64(n)/int64(s.chunk) + 1
 	return int64(n) + parts*(256+int64(len(s.bucket))+21) + 2048
 }
@@ -26,8 +26,8 @@ func (s *Store) cost(n int) int64 {
 // upload stores an object: all parts first, and when the server has them, the
 // manifest. An object of that name that is there already stays. What a failed
 // upload leaves is removed, if the server can still be asked.
-func (s *Store) upload(ctx context.Context, name objectName, data []byte) error {
-	nuid := name.String() + "-" + rand.Text()
+func (s *objects) upload(ctx context.Context, name string, data []byte) error {
+	nuid := name + "-" + rand.Text()
 	seqs, err := s.uploadParts(ctx, s.partSubject(nuid), data)
 	if err == nil {
 		err = s.uploadManifest(ctx, name, nuid, data, seqs)
@@ -37,7 +37,7 @@ func (s *Store) upload(ctx context.Context, name objectName, data []byte) error 
 	}
 	clean := context.WithoutCancel(ctx)
 	// The confirmation may be what was lost.
-	m, lookErr := s.manifest(clean, name)
+	m, lookErr := s.find(clean, name)
 	if lookErr == nil && m.NUID == nuid {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (s *Store) upload(ctx context.Context, name objectName, data []byte) error 
 	}
 	if errors.Is(lookErr, cache.ErrNotFound) { // there is one that the server cannot read, or could not by now
 		return s.c.ask(ctx, func(ctx context.Context) error {
-			return errors.Join(errAgain, s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.metaSubject(name.String()))))
+			return errors.Join(errAgain, s.stream.Purge(ctx, jetstream.WithPurgeSubject(s.metaSubject(name))))
 		})
 	}
 	return nil // another one was quicker
@@ -55,7 +55,7 @@ func (s *Store) upload(ctx context.Context, name objectName, data []byte) error 
 
 // uploadParts sends the parts and returns their sequence numbers once all are
 // stored. On an error it returns when no part is under way any more.
-func (s *Store) uploadParts(ctx context.Context, subject string, data []byte) ([]uint64, error) {
+func (s *objects) uploadParts(ctx context.Context, subject string, data []byte) ([]uint64, error) {
 	if err := s.c.ready(); err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (s *Store) uploadParts(ctx context.Context, subject string, data []byte) ([
 	return seqs, err
 }
 
-func (s *Store) uploadManifest(ctx context.Context, name objectName, nuid string, data []byte, seqs []uint64) error {
+func (s *objects) uploadManifest(ctx context.Context, name string, nuid string, data []byte, seqs []uint64) error {
 	sum := sha256.New()
 	sum.Write(data)
 	var diffs strings.Builder
@@ -125,7 +125,7 @@ func (s *Store) uploadManifest(ctx context.Context, name objectName, nuid string
 	}
 	body, err := json.Marshal(jetstream.ObjectInfo{
 		ObjectMeta: jetstream.ObjectMeta{
-			Name: name.String(), Metadata: map[string]string{seqsKey: diffs.String()},
+			Name: name, Metadata: map[string]string{seqsKey: diffs.String()},
 			Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(s.chunk)},
 		},
 		Bucket: s.bucket, NUID: nuid, Size: uint64(len(data)), Chunks: uint32(len(seqs)),
@@ -138,7 +138,7 @@ func (s *Store) uploadManifest(ctx context.Context, name objectName, nuid string
 		return fmt.Errorf("%d parts have no place in a manifest of %d bytes: raise the server's max_payload", len(seqs), s.c.nc.MaxPayload())
 	}
 	return s.c.ask(ctx, func(ctx context.Context) error {
-		_, err := s.c.js.PublishMsg(ctx, &nats.Msg{Subject: s.metaSubject(name.String()), Data: body}, jetstream.WithExpectLastSequencePerSubject(0))
+		_, err := s.c.js.PublishMsg(ctx, &nats.Msg{Subject: s.metaSubject(name), Data: body}, jetstream.WithExpectLastSequencePerSubject(0))
 		return err
 	})
 }
