@@ -28,8 +28,10 @@ type Tokenizer interface {
 }
 
 // ChatFunc renders messages with the model's chat template, thinking disabled, and
-// encodes them; reply adds the beginning of the assistant's turn.
-type ChatFunc func(messages []jinja.Message, reply bool) ([]int32, error)
+// encodes them; reply adds the beginning of the assistant's turn. cut, unless it is
+// empty, is a text that one message contains, once: before and after are the ids on
+// its two sides. Otherwise all ids are in before. See [NewChat].
+type ChatFunc func(messages []jinja.Message, reply bool, cut string) (before, after []int32, err error)
 
 // Digest is a SHA-256.
 type Digest = [sha256.Size]byte

@@ -1,10 +1,6 @@
 package rclc
 
-import (
-	"strings"
-
-	"samebit/token"
-)
+import "strings"
 
 // Kind says what the positions of a Span are.
 type Kind string
@@ -25,22 +21,12 @@ type Span struct {
 	Text  string `json:"text,omitempty"` // of token spans, if there is a tokenizer
 }
 
-// Record says how the positions of a message were selected. It is for people: it
-// stays with the sender's process and changes neither payload nor size.
-type Record struct {
-	SourcePositions int    `json:"source_positions"` // that the selector saw
-	Budget          int    `json:"budget"`           // fitted count, with the reserve
-	Indices         []int  `json:"indices"`          // kept, rising
-	Spans           []Span `json:"spans"`
-	AddedLatent     int    `json:"added_latent_positions"` // rows of reasoning after the selection
-}
-
 // spansOf cuts positions [0, n) into spans. ids may be nil; the last latent
 // positions are the tail; kept rises; tok may be nil.
 //
 // A span's text is what its tokens add to the text before it, so that the texts of
 // adjacent spans join with the right spaces wherever the tokenizer allows.
-func spansOf(n, latent int, ids []int32, kept []int, tok *token.Tokenizer) []Span {
+func spansOf(n, latent int, ids []int32, kept []int, tok Tokenizer) []Span {
 	kind := func(p int) Kind {
 		switch {
 		case p >= n-latent:

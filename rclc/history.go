@@ -1,0 +1,72 @@
+package rclc
+
+import (
+	"strconv"
+	"strings"
+
+	"samebit/token"
+	"samebit/token/jinja"
+)
+
+// NewChat returns how conversations are rendered with a template, nil meaning the
+// tokenizer's own, and encoded: thinking is off, and what messages say is text, so a
+// message that spells a control token does not end its turn.
+func NewChat(tok *token.Tokenizer, t *jinja.Template) (ChatFunc, error) {
+	if tok == nil {
+		return nil, fail(ErrOption, "chat", "a chat needs a tokenizer")
+	}
+	if t == nil {
+		if tok.ChatTemplate == "" {
+			return nil, fail(ErrOption, "chat_template", "the tokenizer has no chat template: give one, such as jinja.ChatML(), or work with text or ids instead of histories")
+		}
+		var err error
+		if t, err = jinja.Parse("chat template", tok.ChatTemplate); err != nil {
+			return nil, fail(ErrOption, "chat_template", "the tokenizer's chat template: %w", err)
+		}
+	}
+	return func(messages []jinja.Message, reply bool, cut string) (before, after []int32, err error) {
+		guard, _ := unused(messages)
+		said := jinja.MapText(messages, func(s string) string { return tok.Guard(s, guard) })
+		off := false
+		o := jinja.ChatOptions{AddGenerationPrompt: reply, EnableThinking: &off}
+		if tok.BOS != token.NoToken {
+			o.BOS = string(tok.TokenBytes(tok.BOS))
+		}
+		if tok.EOS != token.NoToken {
+			o.EOS = string(tok.TokenBytes(tok.EOS))
+		}
+		text, err := jinja.RenderChat(t, said, o)
+		if err != nil {
+			return nil, nil, fail(ErrRequest, "chat_render", "%w", err)
+		}
+		a, b := text, ""
+		if cut != "" {
+			if n := strings.Count(text, cut); n != 1 {
+				return nil, nil, fail(ErrRequest, "chat_place", "the chat template shows the user's turn %d times, so it is not clear where received rows go inside it: put them before the prompt", n)
+			}
+			a, b, _ = strings.Cut(text, cut)
+		}
+		return tok.EncodeGuarded(nil, a, guard), tok.EncodeGuarded(nil, b, guard), nil
+	}, nil
+}
+
+// unused returns two texts that do not occur in the messages, nor in anything that
+// joins a part of a message to one of them: each begins and ends with a
+// noncharacter of its own.
+func unused(messages []jinja.Message) (guard, marker string) {
+	var all strings.Builder
+	jinja.MapText(messages, func(s string) string {
+		all.WriteString(s)
+		all.WriteByte(0)
+		return s
+	})
+	text := all.String()
+	pick := func(open, shut string) string {
+		for i := 0; ; i++ {
+			if s := open + strconv.Itoa(i) + shut; !strings.Contains(text, s) {
+				return s
+			}
+		}
+	}
+	return pick("\uFDD0", "\uFDD1"), pick("\uFDD2", "\uFDD3")
+}
