@@ -10,6 +10,7 @@ type Message struct {
 	ids   []int32   // by position, -1 for a continuous row; nil: all rows are continuous
 
 	selection *Selection // nil if not recorded
+	from      *Info      // the model that it was made with; nil if that is not known
 }
 
 // Positions is the number of rows.
@@ -78,4 +79,6 @@ type Selection struct {
 	Request  []int32 `json:"request_ids,omitempty"`
 	Latent   int     `json:"latent_steps,omitempty"` // latent tail of the source
 	Scores   Digest  `json:"-"`
+	Rows     Digest  `json:"-"`                 // of the rows of the source
+	Reserve  int     `json:"reserve,omitempty"` // positions of Budget that were set aside for reasoning
 }
