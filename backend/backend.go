@@ -17,6 +17,13 @@ import (
 // key block of numerics.md 7.
 const Page = 64
 
+// MomentWidth and MomentScale are the width of the max and the factor before the
+// square in Moments (numerics.md 7).
+const (
+	MomentWidth = 7
+	MomentScale = 256
+)
+
 var (
 	// ErrNoDevice is the cause when a device or its driver is missing.
 	ErrNoDevice = errors.New("no such device")
@@ -217,6 +224,16 @@ type Attention interface {
 	// AttnScores writes the scaled logits s_j before the softmax; invisible slots
 	// give -Inf. Shapes as AttnWeights.
 	AttnScores(dst, q tensor.Tensor, p Plan, layer int, scale float32, window int)
+
+	// AttentionWeights is Attention and AttnWeights of the same operands at once, for
+	// devices that need the scores only once: dst as for Attention, w as AttnWeights
+	// writes it.
+	AttentionWeights(dst, w, q tensor.Tensor, p Plan, layer int, scale float32, window int)
+
+	// Moments adds a block of rows of weights to the sums of each group of heads, row
+	// by row (numerics.md 7): w [R, Hq, T]; sum and square [G, T] without gaps, in and
+	// out, G a divisor of Hq. An invalid square is left out.
+	Moments(sum, square, w tensor.Tensor)
 
 	// GetPage writes the first n slots of a page in logical order,
 	// dst [2·layers, Hkv, n, D], and PutPage stores them back. They carry states

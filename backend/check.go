@@ -329,6 +329,27 @@ func CheckAttnWeights(op string, dst, q tensor.Tensor, p Plan, layer int) error 
 	return nil
 }
 
+// CheckAttentionWeights checks the shapes of AttentionWeights.
+func CheckAttentionWeights(dst, w, q tensor.Tensor, p Plan, layer int) error {
+	const op = "AttentionWeights"
+	return first(CheckAttnWeights(op, w, q, p, layer), want(op, "dst", dst, tensor.F32, q.Dim(0), q.Dim(1), q.Dim(2)))
+}
+
+// CheckMoments checks the shapes of Moments.
+func CheckMoments(sum, square, w tensor.Tensor) error {
+	const op = "Moments"
+	if err := first(wantRows(op, "w", w, 3), want(op, "sum", sum, tensor.F32, -1, w.Dim(2)), whole(op, "sum", sum)); err != nil {
+		return err
+	}
+	if g := sum.Dim(0); g == 0 || w.Dim(1)%g != 0 {
+		return fmt.Errorf("backend: %s: %d heads do not divide among the %d rows of sum", op, w.Dim(1), g)
+	}
+	if !square.Valid() {
+		return nil
+	}
+	return first(want(op, "square", square, tensor.F32, sum.Dim(0), sum.Dim(1)), whole(op, "square", square))
+}
+
 // CheckPage checks the shapes of GetPage and PutPage.
 func CheckPage(op string, rows, page tensor.Tensor) error {
 	if err := first(want(op, "page", page, tensor.F32, -1, -1, Page, -1), whole(op, "page", page)); err != nil {

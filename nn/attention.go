@@ -40,7 +40,11 @@ func (a *Attention) Mix(c *Ctx, dst, x tensor.Tensor) {
 	s.PutKV(c.Plan, a.Layer, rk, v.Heads(a.KV, a.Dim))
 
 	out := c.Tmp(rows, width)
-	s.Attention(out.Heads(a.Heads, a.Dim), rq, c.Plan, a.Layer, a.Scale, a.Window)
+	if c.Weights == nil || a.Window > 0 {
+		s.Attention(out.Heads(a.Heads, a.Dim), rq, c.Plan, a.Layer, a.Scale, a.Window)
+	} else {
+		a.weights(c, out, rq)
+	}
 	if c.Probe != nil {
 		c.Probe(c, a.Layer, rq, a.Scale)
 	}
@@ -50,6 +54,18 @@ func (a *Attention) Mix(c *Ctx, dst, x tensor.Tensor) {
 		out = g
 	}
 	c.linear(dst, out, a.O, a.BO)
+}
+
+// weights is attention that also shows the weights.
+func (a *Attention) weights(c *Ctx, out, q tensor.Tensor) {
+	defer c.Release(c.Mark())
+	slots := 0
+	for _, g := range c.Plan.Segs() {
+		slots = max(slots, g.Slot+g.Rows)
+	}
+	w := c.Tmp(q.Dim(0), a.Heads*slots).Heads(a.Heads, slots)
+	c.Stream.AttentionWeights(out.Heads(a.Heads, a.Dim), w, q, c.Plan, a.Layer, a.Scale, 0)
+	c.Weights(c, a.Layer, w)
 }
 
 // linear is a product with an optional bias.

@@ -62,6 +62,38 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// TestWeights compares the weights of a pass with those that a probe asks for; they
+// change nothing either.
+func TestWeights(t *testing.T) {
+	for _, model := range models {
+		t.Run(model, func(t *testing.T) {
+			g := newRig(t, model, 0)
+			s := g.scripts(model)[0]
+			r := g.runner(33)
+			var got []float32
+			calls := 0
+			r.Ctx().Weights = func(c *nn.Ctx, _ int, w tensor.Tensor) { got = read(c, w) }
+			r.Ctx().Probe = func(c *nn.Ctx, layer int, q tensor.Tensor, scale float32) {
+				if got == nil {
+					return // a layer with a window
+				}
+				calls++
+				m := c.Mark()
+				defer c.Release(m)
+				slots := c.Plan.Segs()[0].Slot + q.Dim(0)
+				w := c.Tmp(q.Dim(0), q.Dim(1)*slots).Heads(q.Dim(1), slots)
+				c.Stream.AttnWeights(w, q, c.Plan, layer, scale, 0)
+				g.same("weights", got, read(c, w))
+				got = nil
+			}
+			g.must(r.AppendAll(bg, s.rows[:100], func(i int, l []float32) { g.same("with weights", l, s.logits[i]) }))
+			if calls == 0 {
+				t.Error("there were never weights")
+			}
+		})
+	}
+}
+
 // TestKeep holds all memory, as gradients need it.
 func TestKeep(t *testing.T) {
 	for _, model := range models {

@@ -159,6 +159,7 @@ func attentionCase(a attends, k tensortest.Kind) Case {
 			e.S.Attention(e.Out(name("attention %d", l), rows, a.hq, a.d), q, p, l, 0.125, a.window)
 			e.S.AttnScores(e.Out(name("scores %d", l), rows, a.hq, slots+3), q, p, l, 0.125, a.window)
 			e.S.AttnWeights(e.Out(name("weights %d", l), rows, a.hq, slots), q, p, l, 0.125, a.window)
+			e.S.AttentionWeights(e.Out(name("attention %d of both", l), rows, a.hq, a.d), e.Out(name("weights %d of both", l), rows, a.hq, slots+1), q, p, l, 0.125, a.window)
 		}
 		// The same through a view: queries and gates side by side.
 		e.S.Attention(e.Out("flat", rows, a.hq*a.d).Heads(a.hq, a.d), q, p, 0, 0.3, a.window)

@@ -74,6 +74,8 @@ func uses(e *Env) []use {
 		{"Attention", n("dst", "q"), T{f(3, 4, 6), f(3, 4, 6)}, "", func(t T) { s.Attention(t[0], t[1], plan(), 0, 1, 0) }},
 		{"AttnWeights", n("dst", "q"), T{f(3, 4, 7), f(3, 4, 6)}, "", func(t T) { s.AttnWeights(t[0], t[1], plan(), 0, 1, 0) }},
 		{"AttnScores", n("dst", "q"), T{f(3, 4, 7), f(3, 4, 6)}, "", func(t T) { s.AttnScores(t[0], t[1], plan(), 0, 1, 0) }},
+		{"AttentionWeights", n("dst", "w", "q"), T{f(3, 4, 6), f(3, 4, 7), f(3, 4, 6)}, "", func(t T) { s.AttentionWeights(t[0], t[1], t[2], plan(), 0, 1, 0) }},
+		{"Moments", n("sum", "square", "w"), T{f(2, 7), f(2, 7), f(3, 4, 7)}, "square", func(t T) { s.Moments(t[0], t[1], t[2]) }},
 		{"GetPage", n("dst", "page"), T{f(2, 2, 3, 6), page}, "", func(t T) { s.GetPage(t[0], t[1]) }},
 		{"PutPage", n("page", "src"), T{page, f(2, 2, 3, 6)}, "", func(t T) { s.PutPage(t[0], t[1]) }},
 		{"Conv", n("dst", "x", "w"), T{f(3, 6), f(3, 6), f(4, 6)}, "", func(t T) { s.Conv(t[0], t[1], t[2], plan(), 0) }},
@@ -119,6 +121,8 @@ func (u *use) fits(name, how string) bool {
 	case how == "invalid":
 		return name == u.optional
 	case name == "dst" && (u.op == "AttnWeights" || u.op == "AttnScores"):
+		return how == "narrower"
+	case name == "w" && u.op == "AttentionWeights":
 		return how == "narrower"
 	}
 	return how == "narrower" && (u.op == "ArgMax" && name == "x" || u.op == "Route" && name == "logits")
@@ -282,6 +286,11 @@ func wrong(e *Env) []badCall {
 		{"other key heads", func() { s.PutKV(plan(seg(1)), 0, f(1, 1, 6), f(1, 1, 6)) }},
 		{"a plan without pages", func() { s.Attention(f(1, 4, 6), f(1, 4, 6), plan(backend.Seg{Rows: 1}), 0, 1, 0) }},
 		{"fewer columns than slots", func() { s.AttnWeights(f(2, 4, 1), f(2, 4, 6), plan(seg(2)), 0, 1, 0) }},
+		{"fewer columns than slots for both", func() { s.AttentionWeights(f(2, 4, 6), f(2, 4, 1), f(2, 4, 6), plan(seg(2)), 0, 1, 0) }},
+		{"groups that do not divide", func() { s.Moments(f(3, 5), f(3, 5), f(2, 4, 5)) }},
+		{"no groups", func() { s.Moments(f(0, 5), f(0, 5), f(2, 4, 5)) }},
+		{"sums with gaps", func() { s.Moments(f(2, 6).Cols(0, 5), f(2, 5), f(2, 4, 5)) }},
+		{"squares with gaps", func() { s.Moments(f(2, 5), f(2, 6).Cols(0, 5), f(2, 4, 5)) }},
 		{"a rotary width beyond the head", func() { s.NormRoPE(f(1, 2, 6), f(1, 2, 6), f(6), 1, wide, plan(seg(1))) }},
 		{"a plan without history", func() { s.Conv(f(1, 6), f(1, 6), f(4, 6), plan(seg(1)), 0) }},
 		{"a history of other taps", func() {

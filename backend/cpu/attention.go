@@ -96,11 +96,13 @@ type attention struct {
 	q, out, k, v  matrix
 	dst           matrix    // where out belongs, if out is a copy without gaps
 	qTmp, outTmp  []float32 // such copies
+	w, wDst       matrix    // weights, and where they belong if w is a copy
+	wTmp          []float32 // such a copy
+	sum, square   matrix    // of Moments; square without values if it is not wanted
 	layer, window int
 	scale         float32
 	group, d      int
-	perRow        int // values per row of the output of scores and weights
-	scores        bool
+	perRow        int // values per row of the output of scores
 	tasks         []task
 	work          []attnWork // by worker
 
@@ -232,6 +234,13 @@ func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scal
 		s.run(len(s.plan.segs)*s.kvHeads(), mergeBody)
 		return
 	}
+	s.cutRows()
+	s.run(len(a.tasks), attendBody)
+}
+
+// cutRows cuts the work of a pass into blocks of rows of one KV head.
+func (s *stream) cutRows() {
+	a := &s.attn
 	a.tasks = a.tasks[:0]
 	per := max(1, queryRows/a.group)
 	for i := range s.plan.segs {
@@ -242,7 +251,6 @@ func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scal
 			}
 		}
 	}
-	s.run(len(a.tasks), attendBody)
 }
 
 func (s *stream) kvHeads() int { return s.plan.segs[0].KV[0].Dim(1) }
@@ -326,6 +334,7 @@ func attendBody(s *stream, worker, chunk int) {
 	g := &s.plan.segs[t.seg]
 	j.Out = a.out.v[(g.Row+t.row)*a.out.stride+t.head*a.group*a.out.stride2:]
 	j.OutStride = a.out.stride
+	s.weightsOf(j, t)
 	s.dev.attn.Attend(j, s.tmp(worker, attn.ScratchSize(j.Rows, j.D)))
 }
 
@@ -416,15 +425,72 @@ func mergeBody(s *stream, worker, chunk int) {
 }
 
 func (s *stream) AttnWeights(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
-	s.attnRows("AttnWeights", dst, q, p, layer, scale, window, false)
+	if s.err != nil || s.fails(backend.CheckAttnWeights("AttnWeights", dst, q, p, layer)) || !s.current(p) {
+		return
+	}
+	a := &s.attn
+	s.attend(q, q, layer, scale, window)
+	if s.weights(dst); s.err == nil {
+		a.dst.v = nil
+		s.cutRows()
+		s.run(len(a.tasks), weightsBody)
+	}
+	a.weighed()
+}
+
+func (s *stream) AttentionWeights(dst, w, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
+	if s.err != nil || s.fails(backend.CheckAttentionWeights(dst, w, q, p, layer)) || !s.current(p) {
+		return
+	}
+	a := &s.attn
+	s.attend(dst, q, layer, scale, window)
+	if s.weights(w); s.err == nil {
+		s.cutRows()
+		s.run(len(a.tasks), attendBody)
+		a.result()
+	}
+	a.weighed()
+}
+
+// weights notes where the weights of the op under way go.
+func (s *stream) weights(w tensor.Tensor) {
+	a := &s.attn
+	if a.w = s.host(w); s.err != nil {
+		return
+	}
+	if a.w.gaps() {
+		a.wTmp = grow(a.wTmp, a.w.rows*a.w.cols)
+		a.wDst, a.w = a.w, a.w.dense(a.wTmp)
+	}
+}
+
+// weighed moves the weights to their place and forgets them.
+func (a *attention) weighed() {
+	if a.wDst.v != nil {
+		copyRows(&a.wDst, &a.w)
+	}
+	a.w, a.wDst = matrix{}, matrix{}
+}
+
+// weightsOf tells a job where its weights go, if they are wanted.
+func (s *stream) weightsOf(j *attn.Job, t *task) {
+	a := &s.attn
+	if a.w.v == nil {
+		return
+	}
+	j.W = a.w.v[(s.plan.segs[t.seg].Row+t.row)*a.w.stride+t.head*a.group*a.w.cols:]
+	j.WStride, j.WSlots = a.w.stride, a.w.cols
+}
+
+func weightsBody(s *stream, worker, chunk int) {
+	t := &s.attn.tasks[chunk]
+	j := s.job(worker, t)
+	s.weightsOf(j, t)
+	s.dev.attn.Weights(j, s.tmp(worker, attn.ScratchSize(j.Rows, j.D)))
 }
 
 func (s *stream) AttnScores(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
-	s.attnRows("AttnScores", dst, q, p, layer, scale, window, true)
-}
-
-func (s *stream) attnRows(op string, dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int, scores bool) {
-	if s.err != nil || s.fails(backend.CheckAttnWeights(op, dst, q, p, layer)) || !s.current(p) {
+	if s.err != nil || s.fails(backend.CheckAttnWeights("AttnScores", dst, q, p, layer)) || !s.current(p) {
 		return
 	}
 	s.attend(dst, q, layer, scale, window)
@@ -432,7 +498,7 @@ func (s *stream) attnRows(op string, dst, q tensor.Tensor, p backend.Plan, layer
 		return
 	}
 	a := &s.attn
-	a.scores, a.perRow = scores, dst.Dim(2)
+	a.perRow = dst.Dim(2)
 	a.tasks = a.tasks[:0]
 	for i := range s.plan.segs {
 		for r := range s.plan.segs[i].Rows {
@@ -441,26 +507,18 @@ func (s *stream) attnRows(op string, dst, q tensor.Tensor, p backend.Plan, layer
 			}
 		}
 	}
-	s.run(len(a.tasks), weightsBody)
+	s.run(len(a.tasks), scoresBody)
 	a.result()
 }
 
-func weightsBody(s *stream, worker, chunk int) {
+func scoresBody(s *stream, worker, chunk int) {
 	a := &s.attn
 	t := &a.tasks[chunk]
 	j := s.job(worker, t)
 	g := &s.plan.segs[t.seg]
 	first := (g.Row+t.row)*a.out.stride + t.head*a.group*a.out.stride2
 	stride := a.out.stride2
-	tmp := s.tmp(worker, attn.ScratchSize(j.Rows, j.D))
-	if !a.scores {
-		for i := range a.group { // beyond the visible slots
-			clear(a.out.v[first+i*stride : first+i*stride+a.perRow])
-		}
-		s.dev.attn.Weights(a.out.v[first:], stride, j, tmp)
-		return
-	}
-	s.dev.attn.Scores(a.out.v[first:], stride, j, tmp)
+	s.dev.attn.Scores(a.out.v[first:], stride, j, s.tmp(worker, attn.ScratchSize(j.Rows, j.D)))
 	for i := range a.group {
 		row := a.out.v[first+i*stride : first+i*stride+a.perRow]
 		for k := range row {

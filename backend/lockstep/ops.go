@@ -201,6 +201,16 @@ func (s *stream) AttnScores(dst, q tensor.Tensor, p backend.Plan, layer int, sca
 	s.run("AttnScores", 1, func(x *side) { x.AttnScores(x.t[0], x.t[1], x.plan(s, p), layer, scale, window) }, dst, q)
 }
 
+func (s *stream) AttentionWeights(dst, w, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
+	s.run("AttentionWeights", 2, func(x *side) {
+		x.AttentionWeights(x.t[0], x.t[1], x.t[2], x.plan(s, p), layer, scale, window)
+	}, dst, w, q)
+}
+
+func (s *stream) Moments(sum, square, w tensor.Tensor) {
+	s.run("Moments", 2, func(x *side) { x.Moments(x.t[0], x.t[1], x.t[2]) }, sum, square, w)
+}
+
 func (s *stream) GetPage(dst, page tensor.Tensor) {
 	s.unseen("GetPage", 1, func(x *side) { x.GetPage(x.t[0], x.t[1]) }, dst, page) // slots nobody wrote may hold anything
 }

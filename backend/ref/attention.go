@@ -199,6 +199,55 @@ func (s *stream) AttnWeights(dst, q tensor.Tensor, p backend.Plan, layer int, sc
 	})
 }
 
+func (s *stream) AttentionWeights(dst, w, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
+	if s.err != nil || s.fails(backend.CheckAttentionWeights(dst, w, q, p, layer)) {
+		return
+	}
+	s.Attention(dst, q, p, layer, scale, window)
+	s.AttnWeights(w, q, p, layer, scale, window)
+}
+
+func (s *stream) Moments(sum, square, w tensor.Tensor) {
+	if s.err != nil || s.fails(backend.CheckMoments(sum, square, w)) || s.away(sum, square, w) {
+		return
+	}
+	slots, heads := w.Dim(2), w.Dim(1)/sum.Dim(0)
+	m := make([]float32, slots)
+	for r := range w.Dim(0) {
+		for g := range sum.Dim(0) {
+			copy(m, w.Vec(r, g*heads))
+			for h := g*heads + 1; h < (g+1)*heads; h++ {
+				for p, x := range w.Vec(r, h) {
+					m[p] += x
+				}
+			}
+			to := sum.Row(g)
+			for p := range m {
+				m[p] /= float32(heads)
+				to[p] += m[p]
+			}
+			if square.Valid() {
+				addSquares(square.Row(g), m)
+			}
+		}
+	}
+}
+
+// addSquares adds the squares of the scaled maxima around each position.
+func addSquares(to, m []float32) {
+	const reach = backend.MomentWidth / 2
+	for p := range m {
+		top := float32(math.Inf(-1))
+		for _, x := range m[max(0, p-reach):min(len(m), p+reach+1)] {
+			if x > top {
+				top = x
+			}
+		}
+		t := backend.MomentScale * top
+		to[p] += float32(t * t)
+	}
+}
+
 func (s *stream) GetPage(dst, page tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckPage("GetPage", dst, page)) || s.away(dst, page) {
 		return

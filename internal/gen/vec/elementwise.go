@@ -177,6 +177,18 @@ func elementwise(e *emitter) {
 		body: func(in, _ vecs) vecs { return one(e.op2(VMULPS, in[1], in[0])) }})
 	e.loop(loop{name: "scale", outs: dst, ins: []string{"x"}, scalars: []string{"s"}, unroll: 4,
 		body: func(in, s vecs) vecs { return one(e.op2(VMULPS, s[0], in[0])) }})
+	e.loop(loop{name: "divide", outs: dst, ins: []string{"x"}, scalars: []string{"s"}, unroll: 4,
+		body: func(in, s vecs) vecs { return one(e.op2(VDIVPS, s[0], in[0])) }})
+	e.loop(loop{name: "addSquareMax7", outs: []string{"y"}, ins: []string{"y", "x0", "x1", "x2", "x3", "x4", "x5", "x6"}, scalars: []string{"s"}, must: []string{"neginf"},
+		body: func(in, s vecs) vecs {
+			t := e.op2(VMAXPS, e.c("neginf"), in[1]) // the second source, listed first, stays when x is NaN
+			for _, x := range in[2:] {
+				VMAXPS(t, x, t)
+			}
+			VMULPS(s[0], t, t)
+			VMULPS(t, t, t)
+			return one(e.op2(VADDPS, t, in[0]))
+		}})
 	e.loop(loop{name: "addScalar", outs: dst, ins: []string{"x"}, scalars: []string{"s"}, unroll: 4,
 		body: func(in, s vecs) vecs { return one(e.op2(VADDPS, s[0], in[0])) }})
 	e.loop(loop{name: "fmaScalar", outs: []string{"y"}, ins: []string{"y", "x"}, scalars: []string{"s"}, unroll: 4,

@@ -136,6 +136,17 @@ func writeNEON(path, command string) error {
 	w.loop("sub", "dst", "a b", false, false, func() { w.Sub(0, 0, 1) })
 	w.loop("mul", "dst", "a b", false, false, func() { w.Mul(0, 0, 1) })
 	w.loop("scale", "dst", "x", false, true, func() { w.Mul(0, 0, 31) })
+	w.loop("divide", "dst", "x", false, true, func() { w.Div(0, 0, 31) })
+	w.loop("addSquareMax7", "y", "y x0 x1 x2 x3 x4 x5 x6", false, true, func() {
+		w.I("MOVW $0xff800000, R0")
+		w.I("VDUP R0, V8.S4")
+		for x := 1; x < 8; x++ {
+			w.MaxNum(8, x, 9)
+		}
+		w.Mul(8, 8, 31)
+		w.Mul(8, 8, 8)
+		w.Add(0, 0, 8)
+	})
 	w.loop("addScalar", "dst", "x", false, true, func() { w.Add(0, 0, 31) })
 	w.loop("fmaScalar", "y", "y x", false, true, func() { w.FMA(0, 1, 31) })
 	w.loop("fma", "y", "y a b", false, false, func() { w.FMA(0, 1, 2) })

@@ -95,6 +95,7 @@ func (k *Kernels) Attend(j *Job, scratch []float32) {
 			m, l := w.state(r, n)
 			k.finishRow(out, w.o[r*dp:], l)
 			j.logMass(r0+r, m, l)
+			k.finishWeights(j, &w, r0+r, m, l)
 		}
 	}
 }
@@ -164,6 +165,13 @@ func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values
 		next = val
 	}
 	k.score[rows](w.s, w.q[r*d:], key, next, d)
+	if j.W != nil {
+		for i := range rows {
+			if !see[i].none() {
+				k.keepScores(j.weights(r0 + r + i)[b*Page:], w.s[i*Page:], see[i], j.Scale)
+			}
+		}
+	}
 
 	// Rows that see the same slots go together. A slot that one row sees and
 	// another does not may hold values that are not finite: each row runs over

@@ -55,6 +55,13 @@ type Job struct {
 	Sinks     int         // slots [0, Sinks) that every row sees besides, up to Hi[r]
 	Scale     float32     // applied to the score, not to the query
 	LSE       []float32   // if not nil receives m + log l of each row, -Inf for a row that sees nothing
+
+	// W, if not nil, receives the weights of each row: WSlots values, +0 for slots
+	// that it does not see, at W[(r/G)·WStride + (r%G)·WSlots :]. WSlots is at least
+	// the largest Hi.
+	W       []float32
+	WStride int
+	WSlots  int
 }
 
 // place returns where row r begins in an array of the given stride.
@@ -63,6 +70,12 @@ func (j *Job) place(r, stride int) int {
 		return r * stride
 	}
 	return r/j.Group*stride + r%j.Group*j.D
+}
+
+// weights returns the row of W for row r.
+func (j *Job) weights(r int) []float32 {
+	g := max(j.Group, 1)
+	return j.W[r/g*j.WStride+r%g*j.WSlots:][:j.WSlots]
 }
 
 // blocks returns the range of pages that rows [r0, r0+n) see without the sinks.

@@ -137,16 +137,24 @@ func TestRows(t *testing.T) {
 			lse, checkLSE := guarded(t, p.rows)
 			j.Out, j.OutStride, j.LSE = out, j.QStride, lse
 			sc := scratch(p.rows, p.d)
-			kern.Attend(j, sc)
-			check()
-			checkLSE()
 			width := p.slots + 3
 			scores, checkS := guarded(t, p.rows*width)
 			weights, checkW := guarded(t, p.rows*width)
+			both, checkB := guarded(t, p.rows*width)
+			j.W, j.WStride, j.WSlots = both, width*max(j.Group, 1), width
+			kern.Attend(j, sc)
+			check()
+			checkLSE()
+			checkB()
 			kern.Scores(scores, width, j, sc)
-			kern.Weights(weights, width, j, sc)
+			j.W = weights
+			kern.Weights(j, sc)
+			j.W = nil
 			checkS()
 			checkW()
+			if e := diff(both, weights); e != "" {
+				t.Fatalf("%v: weights beside attention%s", p, e)
+			}
 			step := 1 + p.rows*p.d*p.slots/100_000
 			for r := 0; r < p.rows; r += step {
 				want, m, l, _, s := p.ref(r)

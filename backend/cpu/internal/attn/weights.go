@@ -29,43 +29,51 @@ func (k *Kernels) scores(dst []float32, dstStride int, j *Job, w *work, r0, n in
 			}
 			k.score[rows](w.s, w.q[r*j.D:], j.K[b][:j.D*Page], j.K[b], j.D)
 			for i := range rows {
-				s := j.sees(r0+r+i, b)
-				if s.none() {
-					continue
+				if s := j.sees(r0+r+i, b); !s.none() {
+					k.keepScores(dst[(r0+r+i)*dstStride+b*Page:], w.s[i*Page:], s, j.Scale)
 				}
-				row, x := dst[(r0+r+i)*dstStride+b*Page:], w.s[i*Page:]
-				if s.end > 0 {
-					k.scaleTo(row[s.lo:s.gap], x[s.lo:], j.Scale)
-					s.lo = s.end
-				}
-				k.scaleTo(row[s.lo:s.hi], x[s.lo:], j.Scale)
 			}
 		}
 	}
 }
 
-// Weights writes dst[r·dstStride+j] = exp(s_j - m)·(1/l) with the row's final m
-// and l (numerics.md 7), and +0 for every slot of the row's dstStride elements
-// that it does not see. j.V and j.Out are not used and may be nil.
-func (k *Kernels) Weights(dst []float32, dstStride int, j *Job, scratch []float32) {
+// keepScores writes the scaled scores of the slots of a page that a row sees.
+func (k *Kernels) keepScores(row, x []float32, s seen, scale float32) {
+	if s.end > 0 {
+		k.scaleTo(row[s.lo:s.gap], x[s.lo:], scale)
+		s.lo = s.end
+	}
+	k.scaleTo(row[s.lo:s.hi], x[s.lo:], scale)
+}
+
+// Weights writes exp(s_j - m)·(1/l) with each row's final m and l (numerics.md 7)
+// to j.W, and +0 for every slot that the row does not see. j.V and j.Out are not
+// used and may be nil.
+func (k *Kernels) Weights(j *Job, scratch []float32) {
 	for r0 := 0; r0 < j.Rows; r0 += chunkRows {
 		n := min(chunkRows, j.Rows-r0)
 		w := j.carve(n, scratch)
 		w.start(j, r0, n)
 		k.all(j, &w, r0, n, false)
-		k.scores(dst, dstStride, j, &w, r0, n)
 		for r := range n {
 			m, l := w.state(r, n)
 			j.logMass(r0+r, m, l)
-			row := dst[(r0+r)*dstStride:]
-			row = row[:min(len(row), dstStride)]
-			sinks, lo, hi := j.ranges(r0 + r)
-			k.weighRow(row[:sinks], w.s, m, 1/l)
-			clear(row[sinks:lo])
-			k.weighRow(row[lo:hi], w.s, m, 1/l)
-			clear(row[hi:])
+			k.finishWeights(j, &w, r0+r, m, l)
 		}
 	}
+}
+
+// finishWeights turns the scores of row r, kept in W, into weights.
+func (k *Kernels) finishWeights(j *Job, w *work, r int, m, l float32) {
+	if j.W == nil {
+		return
+	}
+	row := j.weights(r)
+	sinks, lo, hi := j.ranges(r)
+	k.weighRow(row[:sinks], w.s, m, 1/l)
+	clear(row[sinks:lo])
+	k.weighRow(row[lo:hi], w.s, m, 1/l)
+	clear(row[hi:])
 }
 
 // weighRow turns scores into weights; buf is scratch for a part of a page.

@@ -32,6 +32,23 @@ var generic = Kernels{
 			dst[i] = x[i] * s
 		}
 	},
+	divide: func(dst, x []float32, s float32) {
+		for i := range dst {
+			dst[i] = x[i] / s
+		}
+	},
+	addSquareMax7: func(y, x0, x1, x2, x3, x4, x5, x6 []float32, s float32) {
+		for i := range y {
+			t := float32(math.Inf(-1))
+			for _, x := range [...]float32{x0[i], x1[i], x2[i], x3[i], x4[i], x5[i], x6[i]} {
+				if x > t {
+					t = x
+				}
+			}
+			t *= s
+			y[i] += float32(t * t)
+		}
+	},
 	addScalar: func(dst, x []float32, s float32) {
 		for i := range dst {
 			dst[i] = x[i] + s

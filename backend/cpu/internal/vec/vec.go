@@ -22,8 +22,9 @@ type Kernels struct {
 
 	add, sub, mul    func(dst, a, b []float32)
 	scale, addScalar func(dst, x []float32, s float32)
-	fmaScalar        func(y, x []float32, s float32) // y = FMA(s, x, y)
-	fma              func(y, a, b []float32)         // y = FMA(a, b, y)
+	divide           func(dst, x []float32, s float32) // x / s
+	fmaScalar        func(y, x []float32, s float32)   // y = FMA(s, x, y)
+	fma              func(y, a, b []float32)           // y = FMA(a, b, y)
 
 	scaleMul     func(dst, x, w []float32, r float32)    // (x·r)·w
 	scaleMulAdd  func(dst, x, w, b []float32, r float32) // ((x·r)·w) + b
@@ -37,6 +38,9 @@ type Kernels struct {
 	rotate        func(lo, hi, a, b, c, s []float32)
 	conv4SiLU     func(dst, x0, x1, x2, x3, w0, w1, w2, w3 []float32)
 	conv4BiasSiLU func(dst, x0, x1, x2, x3, w0, w1, w2, w3, b []float32)
+
+	// y = y + t·t, t = s·max(x0 … x6), the max from -Inf, NaN never winning
+	addSquareMax7 func(y, x0, x1, x2, x3, x4, x5, x6 []float32, s float32)
 
 	sum, sumSquares, max func(x []float32) float32
 	index                func(x []float32, v float32) int // first x[i] == v, else -1
@@ -65,6 +69,16 @@ func (k *Kernels) Mul(dst, a, b []float32) { k.mul(dst, a[:len(dst)], b[:len(dst
 
 // Scale writes x[i]·s.
 func (k *Kernels) Scale(dst, x []float32, s float32) { k.scale(dst, x[:len(dst)], s) }
+
+// Divide writes x[i] / s.
+func (k *Kernels) Divide(dst, x []float32, s float32) { k.divide(dst, x[:len(dst)], s) }
+
+// AddSquareMax7 adds t·t to y[i], t = s·max(x[i : i+7]): the square of the largest of
+// seven neighbours (numerics.md 7). len(x) >= len(y) + 6.
+func (k *Kernels) AddSquareMax7(y, x []float32, s float32) {
+	n := len(y)
+	k.addSquareMax7(y, x[:n], x[1:n+1], x[2:n+2], x[3:n+3], x[4:n+4], x[5:n+5], x[6:n+6], s)
+}
 
 // AddScalar writes x[i] + s.
 func (k *Kernels) AddScalar(dst, x []float32, s float32) { k.addScalar(dst, x[:len(dst)], s) }

@@ -17,8 +17,9 @@ func native(s isa.Set) *Kernels {
 var avx2 = Kernels{
 	Set: isa.AVX2,
 	add: addAVX2, sub: subAVX2, mul: mulAVX2,
-	scale: scaleAVX2, addScalar: addScalarAVX2,
-	fmaScalar: fmaScalarAVX2, fma: fmaAVX2,
+	scale: scaleAVX2, addScalar: addScalarAVX2, divide: divideAVX2,
+	addSquareMax7: addSquareMax7AVX2,
+	fmaScalar:     fmaScalarAVX2, fma: fmaAVX2,
 	scaleMul: scaleMulAVX2, scaleMulAdd: scaleMulAddAVX2, scaleMulSiLU: scaleMulSiLUAVX2,
 	exp: expAVX2, sigmoid: sigmoidAVX2, silu: siluAVX2, softplus: softplusAVX2,
 	expSub: expSubAVX2, swiglu: swigluAVX2, sigmoidMul: sigmoidMulAVX2,
@@ -31,8 +32,9 @@ var avx2 = Kernels{
 var avx512 = Kernels{
 	Set: isa.AVX512,
 	add: addAVX512, sub: subAVX512, mul: mulAVX512,
-	scale: scaleAVX512, addScalar: addScalarAVX512,
-	fmaScalar: fmaScalarAVX512, fma: fmaAVX512,
+	scale: scaleAVX512, addScalar: addScalarAVX512, divide: divideAVX512,
+	addSquareMax7: addSquareMax7AVX512,
+	fmaScalar:     fmaScalarAVX512, fma: fmaAVX512,
 	scaleMul: scaleMulAVX512, scaleMulAdd: scaleMulAddAVX512, scaleMulSiLU: scaleMulSiLUAVX512,
 	exp: expAVX512, sigmoid: sigmoidAVX512, silu: siluAVX512, softplus: softplusAVX512,
 	expSub: expSubAVX512, swiglu: swigluAVX512, sigmoidMul: sigmoidMulAVX512,

@@ -25,6 +25,12 @@ func mulNEON(dst, a, b []float32)
 func scaleNEON(dst, x []float32, s float32)
 
 //go:noescape
+func divideNEON(dst, x []float32, s float32)
+
+//go:noescape
+func addSquareMax7NEON(y, x0, x1, x2, x3, x4, x5, x6 []float32, s float32)
+
+//go:noescape
 func addScalarNEON(dst, x []float32, s float32)
 
 //go:noescape
@@ -105,6 +111,12 @@ var neon = Kernels{
 
 	add: pairs(addNEON, generic.add), sub: pairs(subNEON, generic.sub), mul: pairs(mulNEON, generic.mul),
 	scale: scaled(scaleNEON, generic.scale), addScalar: scaled(addScalarNEON, generic.addScalar),
+	divide: scaled(divideNEON, generic.divide),
+	addSquareMax7: func(y, x0, x1, x2, x3, x4, x5, x6 []float32, s float32) {
+		n := len(y) &^ 3
+		addSquareMax7NEON(y[:n], x0, x1, x2, x3, x4, x5, x6, s)
+		generic.addSquareMax7(y[n:], x0[n:], x1[n:], x2[n:], x3[n:], x4[n:], x5[n:], x6[n:], s)
+	},
 	fmaScalar: scaled(fmaScalarNEON, generic.fmaScalar), fma: pairs(fmaNEON, generic.fma),
 
 	scaleMul: func(dst, x, w []float32, r float32) {

@@ -17,6 +17,12 @@ func mulAVX2(dst []float32, a []float32, b []float32)
 func scaleAVX2(dst []float32, x []float32, s float32)
 
 //go:noescape
+func divideAVX2(dst []float32, x []float32, s float32)
+
+//go:noescape
+func addSquareMax7AVX2(y []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32, x6 []float32, s float32)
+
+//go:noescape
 func addScalarAVX2(dst []float32, x []float32, s float32)
 
 //go:noescape

@@ -702,6 +702,131 @@ done:
 	VZEROUPPER
 	RET
 
+// func divideAVX2(dst []float32, x []float32, s float32)
+// Requires: AVX
+TEXT ·divideAVX2(SB), NOSPLIT, $0-52
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	VBROADCASTSS s+48(FP), Y0
+	XORQ         BX, BX
+
+by4:
+	CMPQ    DX, $+32
+	JLT     after4
+	VMOVUPS (CX)(BX*1), Y1
+	VDIVPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)(BX*1)
+	VMOVUPS 32(CX)(BX*1), Y1
+	VDIVPS  Y0, Y1, Y1
+	VMOVUPS Y1, 32(AX)(BX*1)
+	VMOVUPS 64(CX)(BX*1), Y1
+	VDIVPS  Y0, Y1, Y1
+	VMOVUPS Y1, 64(AX)(BX*1)
+	VMOVUPS 96(CX)(BX*1), Y1
+	VDIVPS  Y0, Y1, Y1
+	VMOVUPS Y1, 96(AX)(BX*1)
+	ADDQ    $+128, BX
+	SUBQ    $+32, DX
+	JMP     by4
+
+after4:
+by1:
+	CMPQ    DX, $+8
+	JLT     after1
+	VMOVUPS (CX)(BX*1), Y1
+	VDIVPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $+8, DX
+	JMP     by1
+
+after1:
+	TESTQ      DX, DX
+	JZ         done
+	LEAQ       masks<>+128(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y1
+	VMASKMOVPS (CX)(BX*1), Y1, Y2
+	VDIVPS     Y0, Y2, Y0
+	VMASKMOVPS Y0, Y1, (AX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func addSquareMax7AVX2(y []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32, x6 []float32, s float32)
+// Requires: AVX
+TEXT ·addSquareMax7AVX2(SB), NOSPLIT, $0-196
+	MOVQ         y_base+0(FP), AX
+	MOVQ         x0_base+24(FP), CX
+	MOVQ         x1_base+48(FP), DX
+	MOVQ         x2_base+72(FP), BX
+	MOVQ         x3_base+96(FP), SI
+	MOVQ         x4_base+120(FP), DI
+	MOVQ         x5_base+144(FP), R8
+	MOVQ         x6_base+168(FP), R9
+	MOVQ         y_len+8(FP), R10
+	VMOVUPS      consts<>+1344(SB), Y0
+	VBROADCASTSS s+192(FP), Y1
+	XORQ         R11, R11
+
+by1:
+	CMPQ    R10, $+8
+	JLT     after1
+	VMOVUPS (AX)(R11*1), Y2
+	VMOVUPS (CX)(R11*1), Y3
+	VMOVUPS (DX)(R11*1), Y4
+	VMOVUPS (BX)(R11*1), Y5
+	VMOVUPS (SI)(R11*1), Y6
+	VMOVUPS (DI)(R11*1), Y7
+	VMOVUPS (R8)(R11*1), Y8
+	VMOVUPS (R9)(R11*1), Y9
+	VMAXPS  Y0, Y3, Y3
+	VMAXPS  Y3, Y4, Y3
+	VMAXPS  Y3, Y5, Y3
+	VMAXPS  Y3, Y6, Y3
+	VMAXPS  Y3, Y7, Y3
+	VMAXPS  Y3, Y8, Y3
+	VMAXPS  Y3, Y9, Y3
+	VMULPS  Y1, Y3, Y3
+	VMULPS  Y3, Y3, Y3
+	VADDPS  Y3, Y2, Y2
+	VMOVUPS Y2, (AX)(R11*1)
+	ADDQ    $+32, R11
+	SUBQ    $+8, R10
+	JMP     by1
+
+after1:
+	TESTQ      R10, R10
+	JZ         done
+	LEAQ       masks<>+128(SB), R12
+	NEGQ       R10
+	VMOVUPS    (R12)(R10*4), Y2
+	VMASKMOVPS (AX)(R11*1), Y2, Y3
+	VMASKMOVPS (CX)(R11*1), Y2, Y4
+	VMASKMOVPS (DX)(R11*1), Y2, Y5
+	VMASKMOVPS (BX)(R11*1), Y2, Y6
+	VMASKMOVPS (SI)(R11*1), Y2, Y7
+	VMASKMOVPS (DI)(R11*1), Y2, Y8
+	VMASKMOVPS (R8)(R11*1), Y2, Y9
+	VMASKMOVPS (R9)(R11*1), Y2, Y10
+	VMAXPS     Y0, Y4, Y0
+	VMAXPS     Y0, Y5, Y0
+	VMAXPS     Y0, Y6, Y0
+	VMAXPS     Y0, Y7, Y0
+	VMAXPS     Y0, Y8, Y0
+	VMAXPS     Y0, Y9, Y0
+	VMAXPS     Y0, Y10, Y0
+	VMULPS     Y1, Y0, Y0
+	VMULPS     Y0, Y0, Y0
+	VADDPS     Y0, Y3, Y0
+	VMASKMOVPS Y0, Y2, (AX)(R11*1)
+
+done:
+	VZEROUPPER
+	RET
+
 // func addScalarAVX2(dst []float32, x []float32, s float32)
 // Requires: AVX
 TEXT ·addScalarAVX2(SB), NOSPLIT, $0-52

@@ -706,6 +706,133 @@ done:
 	VZEROUPPER
 	RET
 
+// func divideAVX512(dst []float32, x []float32, s float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·divideAVX512(SB), NOSPLIT, $0-52
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	VBROADCASTSS s+48(FP), Z0
+	XORQ         BX, BX
+
+by4:
+	CMPQ    DX, $+64
+	JLT     after4
+	VMOVUPS (CX)(BX*1), Z1
+	VDIVPS  Z0, Z1, Z1
+	VMOVUPS Z1, (AX)(BX*1)
+	VMOVUPS 64(CX)(BX*1), Z1
+	VDIVPS  Z0, Z1, Z1
+	VMOVUPS Z1, 64(AX)(BX*1)
+	VMOVUPS 128(CX)(BX*1), Z1
+	VDIVPS  Z0, Z1, Z1
+	VMOVUPS Z1, 128(AX)(BX*1)
+	VMOVUPS 192(CX)(BX*1), Z1
+	VDIVPS  Z0, Z1, Z1
+	VMOVUPS Z1, 192(AX)(BX*1)
+	ADDQ    $+256, BX
+	SUBQ    $+64, DX
+	JMP     by4
+
+after4:
+by1:
+	CMPQ    DX, $+16
+	JLT     after1
+	VMOVUPS (CX)(BX*1), Z1
+	VDIVPS  Z0, Z1, Z1
+	VMOVUPS Z1, (AX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $+16, DX
+	JMP     by1
+
+after1:
+	TESTQ     DX, DX
+	JZ        done
+	MOVL      $0x00000001, SI
+	SHLXL     DX, SI, SI
+	DECL      SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (CX)(BX*1), K1, Z1
+	VDIVPS    Z0, Z1, Z0
+	VMOVUPS   Z0, K1, (AX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func addSquareMax7AVX512(y []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32, x6 []float32, s float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·addSquareMax7AVX512(SB), NOSPLIT, $0-196
+	MOVQ         y_base+0(FP), AX
+	MOVQ         x0_base+24(FP), CX
+	MOVQ         x1_base+48(FP), DX
+	MOVQ         x2_base+72(FP), BX
+	MOVQ         x3_base+96(FP), SI
+	MOVQ         x4_base+120(FP), DI
+	MOVQ         x5_base+144(FP), R8
+	MOVQ         x6_base+168(FP), R9
+	MOVQ         y_len+8(FP), R10
+	VMOVUPS      consts<>+1344(SB), Z0
+	VBROADCASTSS s+192(FP), Z1
+	XORQ         R11, R11
+
+by1:
+	CMPQ    R10, $+16
+	JLT     after1
+	VMOVUPS (AX)(R11*1), Z2
+	VMOVUPS (CX)(R11*1), Z3
+	VMOVUPS (DX)(R11*1), Z4
+	VMOVUPS (BX)(R11*1), Z5
+	VMOVUPS (SI)(R11*1), Z6
+	VMOVUPS (DI)(R11*1), Z7
+	VMOVUPS (R8)(R11*1), Z8
+	VMOVUPS (R9)(R11*1), Z9
+	VMAXPS  Z0, Z3, Z3
+	VMAXPS  Z3, Z4, Z3
+	VMAXPS  Z3, Z5, Z3
+	VMAXPS  Z3, Z6, Z3
+	VMAXPS  Z3, Z7, Z3
+	VMAXPS  Z3, Z8, Z3
+	VMAXPS  Z3, Z9, Z3
+	VMULPS  Z1, Z3, Z3
+	VMULPS  Z3, Z3, Z3
+	VADDPS  Z3, Z2, Z2
+	VMOVUPS Z2, (AX)(R11*1)
+	ADDQ    $+64, R11
+	SUBQ    $+16, R10
+	JMP     by1
+
+after1:
+	TESTQ     R10, R10
+	JZ        done
+	MOVL      $0x00000001, R12
+	SHLXL     R10, R12, R12
+	DECL      R12
+	KMOVW     R12, K1
+	VMOVUPS.Z (AX)(R11*1), K1, Z2
+	VMOVUPS.Z (CX)(R11*1), K1, Z3
+	VMOVUPS.Z (DX)(R11*1), K1, Z4
+	VMOVUPS.Z (BX)(R11*1), K1, Z5
+	VMOVUPS.Z (SI)(R11*1), K1, Z6
+	VMOVUPS.Z (DI)(R11*1), K1, Z7
+	VMOVUPS.Z (R8)(R11*1), K1, Z8
+	VMOVUPS.Z (R9)(R11*1), K1, Z9
+	VMAXPS    Z0, Z3, Z0
+	VMAXPS    Z0, Z4, Z0
+	VMAXPS    Z0, Z5, Z0
+	VMAXPS    Z0, Z6, Z0
+	VMAXPS    Z0, Z7, Z0
+	VMAXPS    Z0, Z8, Z0
+	VMAXPS    Z0, Z9, Z0
+	VMULPS    Z1, Z0, Z0
+	VMULPS    Z0, Z0, Z0
+	VADDPS    Z0, Z2, Z0
+	VMOVUPS   Z0, K1, (AX)(R11*1)
+
+done:
+	VZEROUPPER
+	RET
+
 // func addScalarAVX512(dst []float32, x []float32, s float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·addScalarAVX512(SB), NOSPLIT, $0-52

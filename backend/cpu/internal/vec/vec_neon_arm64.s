@@ -93,6 +93,72 @@ loop:
 done:
 	RET
 
+// divide(dst, x), four values at a time
+TEXT ·divideNEON(SB), NOSPLIT, $0-52
+	MOVD dst_len+8(FP), R1
+	MOVD x_base+24(FP), R2
+	MOVD dst_base+0(FP), R3
+	FMOVS s+48(FP), F31
+	VDUP V31.S[0], V31.S4
+loop:
+	CBZ R1, done
+	SUB $4, R1
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6e3ffc00 // V0 = div(V0, V31)
+	VST1.P [V0.S4], 16(R3)
+	B loop
+done:
+	RET
+
+// addSquareMax7(y, x0, x1, x2, x3, x4, x5, x6), four values at a time
+TEXT ·addSquareMax7NEON(SB), NOSPLIT, $0-196
+	MOVD y_len+8(FP), R1
+	MOVD y_base+0(FP), R2
+	MOVD x0_base+24(FP), R3
+	MOVD x1_base+48(FP), R4
+	MOVD x2_base+72(FP), R5
+	MOVD x3_base+96(FP), R6
+	MOVD x4_base+120(FP), R7
+	MOVD x5_base+144(FP), R8
+	MOVD x6_base+168(FP), R9
+	MOVD y_base+0(FP), R10
+	FMOVS s+192(FP), F31
+	VDUP V31.S[0], V31.S4
+loop:
+	CBZ R1, done
+	SUB $4, R1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	VLD1.P 16(R4), [V2.S4]
+	VLD1.P 16(R5), [V3.S4]
+	VLD1.P 16(R6), [V4.S4]
+	VLD1.P 16(R7), [V5.S4]
+	VLD1.P 16(R8), [V6.S4]
+	VLD1.P 16(R9), [V7.S4]
+	MOVW $0xff800000, R0
+	VDUP R0, V8.S4
+	WORD $0x6ea8e429 // V9 = greater(V1, V8)
+	VBIT V9.B16, V1.B16, V8.B16
+	WORD $0x6ea8e449 // V9 = greater(V2, V8)
+	VBIT V9.B16, V2.B16, V8.B16
+	WORD $0x6ea8e469 // V9 = greater(V3, V8)
+	VBIT V9.B16, V3.B16, V8.B16
+	WORD $0x6ea8e489 // V9 = greater(V4, V8)
+	VBIT V9.B16, V4.B16, V8.B16
+	WORD $0x6ea8e4a9 // V9 = greater(V5, V8)
+	VBIT V9.B16, V5.B16, V8.B16
+	WORD $0x6ea8e4c9 // V9 = greater(V6, V8)
+	VBIT V9.B16, V6.B16, V8.B16
+	WORD $0x6ea8e4e9 // V9 = greater(V7, V8)
+	VBIT V9.B16, V7.B16, V8.B16
+	WORD $0x6e3fdd08 // V8 = mul(V8, V31)
+	WORD $0x6e28dd08 // V8 = mul(V8, V8)
+	WORD $0x4e28d400 // V0 = add(V0, V8)
+	VST1.P [V0.S4], 16(R10)
+	B loop
+done:
+	RET
+
 // addScalar(dst, x), four values at a time
 TEXT ·addScalarNEON(SB), NOSPLIT, $0-52
 	MOVD dst_len+8(FP), R1

@@ -42,11 +42,17 @@ func fill(r *rand.Rand, x []float32) {
 // ops are all kernels in one form: up to four inputs, one scalar, an output
 // that starts as a copy of the first input.
 var ops = map[string]func(k *Kernels, dst, a, b, c, d []float32, s float32){
-	"Add":        func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Add(dst, a, b) },
-	"Sub":        func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Sub(dst, a, b) },
-	"Mul":        func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Mul(dst, a, b) },
-	"Scale":      func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Scale(dst, a, s) },
-	"AddScalar":  func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.AddScalar(dst, a, s) },
+	"Add":       func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Add(dst, a, b) },
+	"Sub":       func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Sub(dst, a, b) },
+	"Mul":       func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Mul(dst, a, b) },
+	"Scale":     func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Scale(dst, a, s) },
+	"AddScalar": func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.AddScalar(dst, a, s) },
+	"Divide":    func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Divide(dst, a, s) },
+	"AddSquareMax7": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
+		if n := len(dst) - 6; n > 0 {
+			k.AddSquareMax7(dst[:n], b, s)
+		}
+	},
 	"FMAScalar":  func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.FMAScalar(dst, s, b) },
 	"FMA":        func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.FMA(dst, b, c) },
 	"Exp":        func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Exp(dst, a) },
