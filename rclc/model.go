@@ -83,6 +83,7 @@ type Model struct {
 	chunk  int
 	full   []bool        // by ordinal of the attention layer: scored
 	serial chan struct{} // held during calls of selectors from outside
+	norm   meanNorm      // see latent.go
 }
 
 // NewModel describes a loaded decoder whose states live in pool.
