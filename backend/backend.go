@@ -225,10 +225,10 @@ type Attention interface {
 	// give -Inf. Shapes as AttnWeights.
 	AttnScores(dst, q tensor.Tensor, p Plan, layer int, scale float32, window int)
 
-	// AttentionWeights is Attention and AttnWeights of the same operands at once, for
-	// devices that need the scores only once: dst as for Attention, w as AttnWeights
-	// writes it.
-	AttentionWeights(dst, w, q tensor.Tensor, p Plan, layer int, scale float32, window int)
+	// AttentionWeights is Attention and AttnWeights at once, for rows [first, first+n)
+	// of the pass, so that weights of many rows need not be held together: dst and q
+	// [n, Hq, D], w [n, Hq, S] as AttnWeights writes it.
+	AttentionWeights(dst, w, q tensor.Tensor, p Plan, first, layer int, scale float32, window int)
 
 	// Moments adds a block of rows of weights to the sums of each group of heads, row
 	// by row (numerics.md 7): w [R, Hq, T]; sum and square [G, T] without gaps, in and

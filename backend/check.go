@@ -301,7 +301,15 @@ func checkQuery(op string, q tensor.Tensor, p Plan, layer int) error {
 	if err := wantRows(op, "q", q, 3); err != nil {
 		return err
 	}
-	if p == nil || p.Rows() != q.Dim(0) || len(p.Segs()) == 0 {
+	if p == nil || p.Rows() != q.Dim(0) {
+		return fmt.Errorf("backend: %s: q is %v, the plan has other rows", op, q)
+	}
+	return checkHeads(op, q, p, layer)
+}
+
+// checkHeads checks that the heads of q fit the keys of a plan.
+func checkHeads(op string, q tensor.Tensor, p Plan, layer int) error {
+	if len(p.Segs()) == 0 {
 		return fmt.Errorf("backend: %s: q is %v, the plan has other rows", op, q)
 	}
 	kv := p.Segs()[0].KV
@@ -318,21 +326,32 @@ func CheckAttention(dst, q tensor.Tensor, p Plan, layer int) error {
 
 // CheckAttnWeights checks the shapes of AttnWeights and AttnScores.
 func CheckAttnWeights(op string, dst, q tensor.Tensor, p Plan, layer int) error {
-	if err := first(checkQuery(op, q, p, layer), want(op, "dst", dst, tensor.F32, q.Dim(0), q.Dim(1), -1)); err != nil {
+	return first(checkQuery(op, q, p, layer), checkWeights(op, dst, q, p))
+}
+
+// checkWeights checks that w has a column for every slot.
+func checkWeights(op string, w, q tensor.Tensor, p Plan) error {
+	if err := want(op, "dst", w, tensor.F32, q.Dim(0), q.Dim(1), -1); err != nil || p == nil {
 		return err
 	}
 	for i, s := range p.Segs() {
-		if s.Slot+s.Rows > dst.Dim(2) {
-			return fmt.Errorf("backend: %s: dst has %d slots, segment %d has %d", op, dst.Dim(2), i, s.Slot+s.Rows)
+		if s.Slot+s.Rows > w.Dim(2) {
+			return fmt.Errorf("backend: %s: dst has %d slots, segment %d has %d", op, w.Dim(2), i, s.Slot+s.Rows)
 		}
 	}
 	return nil
 }
 
 // CheckAttentionWeights checks the shapes of AttentionWeights.
-func CheckAttentionWeights(dst, w, q tensor.Tensor, p Plan, layer int) error {
+func CheckAttentionWeights(dst, w, q tensor.Tensor, p Plan, from, layer int) error {
 	const op = "AttentionWeights"
-	return first(CheckAttnWeights(op, w, q, p, layer), want(op, "dst", dst, tensor.F32, q.Dim(0), q.Dim(1), q.Dim(2)))
+	if err := wantRows(op, "q", q, 3); err != nil {
+		return err
+	}
+	if p == nil || from < 0 || from > p.Rows()-q.Dim(0) {
+		return fmt.Errorf("backend: %s: q is %v from row %d on, the plan has other rows", op, q, from)
+	}
+	return first(checkHeads(op, q, p, layer), checkWeights(op, w, q, p), want(op, "dst", dst, tensor.F32, q.Dim(0), q.Dim(1), q.Dim(2)))
 }
 
 // CheckMoments checks the shapes of Moments.

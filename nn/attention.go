@@ -56,16 +56,29 @@ func (a *Attention) Mix(c *Ctx, dst, x tensor.Tensor) {
 	c.linear(dst, out, a.O, a.BO)
 }
 
+// Weights are shown in blocks of at most so many bytes, or of so many rows if they
+// need more.
+const (
+	weightBytes = 16 << 20
+	weightRows  = 8
+)
+
 // weights is attention that also shows the weights.
 func (a *Attention) weights(c *Ctx, out, q tensor.Tensor) {
-	defer c.Release(c.Mark())
-	slots := 0
+	slots, rows := 0, q.Dim(0)
 	for _, g := range c.Plan.Segs() {
 		slots = max(slots, g.Slot+g.Rows)
 	}
-	w := c.Tmp(q.Dim(0), a.Heads*slots).Heads(a.Heads, slots)
-	c.Stream.AttentionWeights(out.Heads(a.Heads, a.Dim), w, q, c.Plan, a.Layer, a.Scale, 0)
-	c.Weights(c, a.Layer, w)
+	out = out.Heads(a.Heads, a.Dim)
+	block := max(weightRows, weightBytes/(4*a.Heads*slots))
+	for at := 0; at < rows; at += block {
+		m := c.Mark()
+		to := min(at+block, rows)
+		w := c.Tmp(to-at, a.Heads*slots).Heads(a.Heads, slots)
+		c.Stream.AttentionWeights(out.Rows(at, to), w, q.Rows(at, to), c.Plan, at, a.Layer, a.Scale, 0)
+		c.Weights(c, a.Layer, at, w)
+		c.Release(m)
+	}
 }
 
 // linear is a product with an optional bias.

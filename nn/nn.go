@@ -98,10 +98,11 @@ type Ctx struct {
 	// Probe, if set, is called after each attention layer with its rotated
 	// queries [R, Hq, D]; the keys are reached through the plan.
 	Probe func(c *Ctx, layer int, q tensor.Tensor, scale float32)
-	// Weights, if set, is called after each attention layer without a window with
-	// the weights of every head [R, Hq, S], S the slots of the longest sequence. They
-	// are valid during the call and cost less than asking for them in a Probe.
-	Weights func(c *Ctx, layer int, w tensor.Tensor)
+	// Weights, if set, is called in each attention layer without a window with the
+	// weights of every head, block by block of rows: w [n, Hq, S] of the pass's rows
+	// from first on, S the slots of the longest sequence. They are valid during the
+	// call and cost less than asking for them in a Probe.
+	Weights func(c *Ctx, layer, first int, w tensor.Tensor)
 	// Trace, if set, is called with the rows [R, H] after the embedding (index 0)
 	// and after each block (index 1 and up).
 	Trace func(c *Ctx, index int, x tensor.Tensor)

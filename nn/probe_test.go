@@ -72,7 +72,7 @@ func TestWeights(t *testing.T) {
 			r := g.runner(33)
 			var got []float32
 			calls := 0
-			r.Ctx().Weights = func(c *nn.Ctx, _ int, w tensor.Tensor) { got = read(c, w) }
+			r.Ctx().Weights = func(c *nn.Ctx, _, _ int, w tensor.Tensor) { got = append(got, read(c, w)...) }
 			r.Ctx().Probe = func(c *nn.Ctx, layer int, q tensor.Tensor, scale float32) {
 				if got == nil {
 					return // a layer with a window

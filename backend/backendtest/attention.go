@@ -159,7 +159,11 @@ func attentionCase(a attends, k tensortest.Kind) Case {
 			e.S.Attention(e.Out(name("attention %d", l), rows, a.hq, a.d), q, p, l, 0.125, a.window)
 			e.S.AttnScores(e.Out(name("scores %d", l), rows, a.hq, slots+3), q, p, l, 0.125, a.window)
 			e.S.AttnWeights(e.Out(name("weights %d", l), rows, a.hq, slots), q, p, l, 0.125, a.window)
-			e.S.AttentionWeights(e.Out(name("attention %d of both", l), rows, a.hq, a.d), e.Out(name("weights %d of both", l), rows, a.hq, slots+1), q, p, l, 0.125, a.window)
+			for at := 0; at <= rows; at += max(1, rows/2) { // the last begins behind the rows
+				n := min(max(1, rows/2), rows-at)
+				e.S.AttentionWeights(e.Out(name("attention %d of both from %d", l, at), n, a.hq, a.d), e.Out(name("weights %d of both from %d", l, at), n, a.hq, slots+1),
+					q.Rows(at, at+n), p, at, l, 0.125, a.window)
+			}
 		}
 		// The same through a view: queries and gates side by side.
 		e.S.Attention(e.Out("flat", rows, a.hq*a.d).Heads(a.hq, a.d), q, p, 0, 0.3, a.window)

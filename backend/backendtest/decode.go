@@ -78,7 +78,7 @@ func Decode(t testing.TB, dev backend.Device) []Op {
 	add("Attention with a window", func() { s.Attention(q, q2, p, 0, 0.125, 100) })
 	add("AttnWeights", func() { s.AttnWeights(rows, q, p, 0, 0.125, 0) })
 	add("AttnScores", func() { s.AttnScores(rows, q, p, 0, 0.125, 0) })
-	add("AttentionWeights", func() { s.AttentionWeights(q2, rows, q, p, 0, 0.125, 0) })
+	add("AttentionWeights", func() { s.AttentionWeights(q2, rows, q, p, 0, 0, 0.125, 0) })
 	add("Moments", func() { s.Moments(moments, moments2, rows) })
 	add("GetPage", func() { s.GetPage(pageRows, page) })
 	add("PutPage", func() { s.PutPage(page, pageRows) })

@@ -93,6 +93,7 @@ func anglesBody(s *stream, _, chunk int) {
 type attention struct {
 	angles        *angles
 	heads         int
+	from          int // row of the pass that q begins at
 	q, out, k, v  matrix
 	dst           matrix    // where out belongs, if out is a copy without gaps
 	qTmp, outTmp  []float32 // such copies
@@ -234,20 +235,21 @@ func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scal
 		s.run(len(s.plan.segs)*s.kvHeads(), mergeBody)
 		return
 	}
-	s.cutRows()
+	s.cutRows(0, s.plan.rows)
 	s.run(len(a.tasks), attendBody)
 }
 
-// cutRows cuts the work of a pass into blocks of rows of one KV head.
-func (s *stream) cutRows() {
+// cutRows cuts rows [from, to) of the pass into blocks of one KV head's work.
+func (s *stream) cutRows(from, to int) {
 	a := &s.attn
 	a.tasks = a.tasks[:0]
 	per := max(1, queryRows/a.group)
 	for i := range s.plan.segs {
 		g := &s.plan.segs[i]
-		for r := (g.Rows - 1) / per * per; r >= 0; r -= per { // the longest first
+		lo, hi := max(from-g.Row, 0), min(to-g.Row, g.Rows)
+		for n := (hi - lo - 1) / per * per; n >= 0 && lo < hi; n -= per { // the longest first
 			for h := range s.kvHeads() {
-				a.tasks = append(a.tasks, task{seg: i, head: h, row: r, rows: min(per, g.Rows-r)})
+				a.tasks = append(a.tasks, task{seg: i, head: h, row: lo + n, rows: min(per, hi-lo-n)})
 			}
 		}
 	}
@@ -275,7 +277,7 @@ func (s *stream) attend(dst, q tensor.Tensor, layer int, scale float32, window i
 	}
 	a.layer, a.scale, a.window, a.d = layer, scale, window, q.Dim(2)
 	a.group = q.Dim(1) / s.kvHeads()
-	a.heads = q.Dim(1)
+	a.heads, a.from = q.Dim(1), 0
 }
 
 // result moves the output to its place if that has gaps between heads.
@@ -319,7 +321,7 @@ func (s *stream) job(worker int, t *task) *attn.Job {
 			w.lo, w.hi = append(w.lo, int32(lo)), append(w.hi, int32(own+1))
 		}
 	}
-	first := (g.Row+t.row)*a.q.stride + t.head*a.group*a.q.stride2
+	first := (g.Row+t.row-a.from)*a.q.stride + t.head*a.group*a.q.stride2
 	w.job = attn.Job{
 		Q: a.q.v[first:], QStride: a.q.stride, Group: a.group, Rows: t.rows * a.group, D: a.d,
 		Lo: w.lo, Hi: w.hi, K: w.k, V: w.v, Scale: a.scale,
@@ -332,7 +334,7 @@ func attendBody(s *stream, worker, chunk int) {
 	t := &a.tasks[chunk]
 	j := s.job(worker, t)
 	g := &s.plan.segs[t.seg]
-	j.Out = a.out.v[(g.Row+t.row)*a.out.stride+t.head*a.group*a.out.stride2:]
+	j.Out = a.out.v[(g.Row+t.row-a.from)*a.out.stride+t.head*a.group*a.out.stride2:]
 	j.OutStride = a.out.stride
 	s.weightsOf(j, t)
 	s.dev.attn.Attend(j, s.tmp(worker, attn.ScratchSize(j.Rows, j.D)))
@@ -432,20 +434,21 @@ func (s *stream) AttnWeights(dst, q tensor.Tensor, p backend.Plan, layer int, sc
 	s.attend(q, q, layer, scale, window)
 	if s.weights(dst); s.err == nil {
 		a.dst.v = nil
-		s.cutRows()
+		s.cutRows(0, s.plan.rows)
 		s.run(len(a.tasks), weightsBody)
 	}
 	a.weighed()
 }
 
-func (s *stream) AttentionWeights(dst, w, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
-	if s.err != nil || s.fails(backend.CheckAttentionWeights(dst, w, q, p, layer)) || !s.current(p) {
+func (s *stream) AttentionWeights(dst, w, q tensor.Tensor, p backend.Plan, first, layer int, scale float32, window int) {
+	if s.err != nil || s.fails(backend.CheckAttentionWeights(dst, w, q, p, first, layer)) || !s.current(p) {
 		return
 	}
 	a := &s.attn
 	s.attend(dst, q, layer, scale, window)
-	if s.weights(w); s.err == nil {
-		s.cutRows()
+	a.from = first
+	if s.weights(w); s.err == nil && q.Dim(0) > 0 {
+		s.cutRows(first, first+q.Dim(0))
 		s.run(len(a.tasks), attendBody)
 		a.result()
 	}
@@ -478,7 +481,7 @@ func (s *stream) weightsOf(j *attn.Job, t *task) {
 	if a.w.v == nil {
 		return
 	}
-	j.W = a.w.v[(s.plan.segs[t.seg].Row+t.row)*a.w.stride+t.head*a.group*a.w.cols:]
+	j.W = a.w.v[(s.plan.segs[t.seg].Row+t.row-a.from)*a.w.stride+t.head*a.group*a.w.cols:]
 	j.WStride, j.WSlots = a.w.stride, a.w.cols
 }
 

@@ -201,9 +201,9 @@ func (s *stream) AttnScores(dst, q tensor.Tensor, p backend.Plan, layer int, sca
 	s.run("AttnScores", 1, func(x *side) { x.AttnScores(x.t[0], x.t[1], x.plan(s, p), layer, scale, window) }, dst, q)
 }
 
-func (s *stream) AttentionWeights(dst, w, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
+func (s *stream) AttentionWeights(dst, w, q tensor.Tensor, p backend.Plan, first, layer int, scale float32, window int) {
 	s.run("AttentionWeights", 2, func(x *side) {
-		x.AttentionWeights(x.t[0], x.t[1], x.t[2], x.plan(s, p), layer, scale, window)
+		x.AttentionWeights(x.t[0], x.t[1], x.t[2], x.plan(s, p), first, layer, scale, window)
 	}, dst, w, q)
 }
 

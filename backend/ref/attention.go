@@ -149,33 +149,14 @@ func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scal
 	}
 }
 
-// eachScore calls f with the scores of every (row, head) over its visible slots.
-func eachScore(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int, f func(g *backend.Seg, q, dst []float32, head, lo, own int)) {
-	segs := p.Segs()
-	for gi := range segs {
-		g := &segs[gi]
-		group := q.Dim(1) / g.KV[0].Dim(1)
-		for i := range g.Rows {
-			lo, own := span(g, i, window)
-			for h := range q.Dim(1) {
-				d := dst.Vec(g.Row+i, h)
-				for j := lo; j <= own; j++ {
-					d[j] = dot(q.Vec(g.Row+i, h), slot(g, layer, 0, h/group, j)) * scale
-				}
-				f(g, q.Vec(g.Row+i, h), d, h/group, lo, own)
-			}
-		}
-	}
-}
-
 func (s *stream) AttnScores(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
 	if s.err != nil || s.fails(backend.CheckAttnWeights("AttnScores", dst, q, p, layer)) || s.away(dst, q) || !s.current(p) {
 		return
 	}
-	eachScore(dst, q, p, layer, scale, window, func(_ *backend.Seg, _, d []float32, _, lo, own int) {
+	eachQuery(dst, q, p, window, func(g *backend.Seg, q, d []float32, head, lo, own int) {
 		for j := range d {
-			if j < lo || j > own {
-				d[j] = float32(math.Inf(-1))
+			if d[j] = float32(math.Inf(-1)); j >= lo && j <= own {
+				d[j] = dot(q, slot(g, layer, 0, head, j)) * scale
 			}
 		}
 	})
@@ -186,25 +167,56 @@ func (s *stream) AttnWeights(dst, q tensor.Tensor, p backend.Plan, layer int, sc
 		return
 	}
 	out := make([]float32, q.Dim(2))
-	eachScore(dst, q, p, layer, scale, window, func(g *backend.Seg, q, d []float32, head, lo, own int) {
+	eachQuery(dst, q, p, window, func(g *backend.Seg, q, d []float32, head, lo, own int) {
 		m, l := attend(out, q, g, layer, head, scale, lo, own)
-		r := 1 / l
-		for j := range d {
-			if j < lo || j > own {
-				d[j] = 0
-			} else {
-				d[j] = canon.Exp(d[j]-m) * r
-			}
-		}
+		weigh(d, q, g, layer, head, scale, lo, own, m, l)
 	})
 }
 
-func (s *stream) AttentionWeights(dst, w, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
-	if s.err != nil || s.fails(backend.CheckAttentionWeights(dst, w, q, p, layer)) {
+// eachQuery calls f with every (row, head) and the slots that it sees.
+func eachQuery(dst, q tensor.Tensor, p backend.Plan, window int, f func(g *backend.Seg, q, dst []float32, head, lo, own int)) {
+	segs := p.Segs()
+	for gi := range segs {
+		g := &segs[gi]
+		group := q.Dim(1) / g.KV[0].Dim(1)
+		for i := range g.Rows {
+			lo, own := span(g, i, window)
+			for h := range q.Dim(1) {
+				f(g, q.Vec(g.Row+i, h), dst.Vec(g.Row+i, h), h/group, lo, own)
+			}
+		}
+	}
+}
+
+func (s *stream) AttentionWeights(dst, w, q tensor.Tensor, p backend.Plan, first, layer int, scale float32, window int) {
+	if s.err != nil || s.fails(backend.CheckAttentionWeights(dst, w, q, p, first, layer)) || s.away(dst, w, q) || !s.current(p) {
 		return
 	}
-	s.Attention(dst, q, p, layer, scale, window)
-	s.AttnWeights(w, q, p, layer, scale, window)
+	segs := p.Segs()
+	for gi := range segs {
+		g := &segs[gi]
+		group := q.Dim(1) / g.KV[0].Dim(1)
+		for i := range g.Rows {
+			r := g.Row + i - first
+			if r < 0 || r >= q.Dim(0) {
+				continue
+			}
+			lo, own := span(g, i, window)
+			for h := range q.Dim(1) {
+				m, l := attend(dst.Vec(r, h), q.Vec(r, h), g, layer, h/group, scale, lo, own)
+				weigh(w.Vec(r, h), q.Vec(r, h), g, layer, h/group, scale, lo, own, m, l)
+			}
+		}
+	}
+}
+
+// weigh writes the weights of one query, given the final maximum and sum.
+func weigh(w, q []float32, g *backend.Seg, layer, head int, scale float32, lo, own int, m, l float32) {
+	clear(w)
+	r := 1 / l
+	for j := lo; j <= own; j++ {
+		w[j] = canon.Exp(dot(q, slot(g, layer, 0, head, j))*scale-m) * r
+	}
 }
 
 func (s *stream) Moments(sum, square, w tensor.Tensor) {
