@@ -150,12 +150,15 @@ func (m *Model) Pool() *state.Pool    { return m.pool }
 
 // NewRunner returns an empty sequence of the model on a stream of its own. Close
 // the runner, then the stream.
-func (m *Model) NewRunner() (*nn.Runner, backend.Stream, error) {
+func (m *Model) NewRunner() (*nn.Runner, backend.Stream, error) { return m.runner(m.chunk) }
+
+// runner is NewRunner with so many rows per pass.
+func (m *Model) runner(chunk int) (*nn.Runner, backend.Stream, error) {
 	s, err := m.pool.Device().NewStream()
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := m.dec.NewRunner(s, m.pool, nn.RunnerConfig{ChunkRows: m.chunk})
+	r, err := m.dec.NewRunner(s, m.pool, nn.RunnerConfig{ChunkRows: chunk})
 	if err != nil {
 		s.Close()
 		return nil, nil, err

@@ -1,5 +1,14 @@
 package rclc
 
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"samebit/state"
+	"samebit/token/jinja"
+)
+
 // Placement says where received rows stand in a receiver's prompt. The zero value
 // puts them before everything, system prompt included.
 type Placement struct {
@@ -7,6 +16,14 @@ type Placement struct {
 	// Before and After.
 	InTurn        bool
 	Before, After string
+}
+
+// check refuses texts that would not be used.
+func (p Placement) check() error {
+	if !p.InTurn && p.Before+p.After != "" {
+		return fail(ErrOption, "placement", "texts around received rows that stand before the prompt: set InTurn, or leave them out")
+	}
+	return nil
 }
 
 // Plan is a receiver's prompt for one request and the room that it leaves.
@@ -19,3 +36,101 @@ type Plan struct {
 
 // Available is the number of positions left for received rows; it may be negative.
 func (p Plan) Available() int { return p.Limit - len(p.Prompt) - p.Allowance }
+
+// NewPlan is the plan of a receiver with a history. A text is rendered as the user's
+// next turn, up to where the assistant's begins; ids are a whole prompt by
+// themselves, so they need an empty history and rows placed before them. allowance
+// 0 means 1, limit 0 the model's context.
+func (m *Model) NewPlan(history []jinja.Message, r Request, where Placement, allowance, limit int) (Plan, error) {
+	if allowance < 0 || limit < 0 {
+		return Plan{}, fail(ErrOption, "plan", "an allowance of %d positions and a limit of %d: want neither negative", allowance, limit)
+	}
+	if c := m.Info.Context; limit == 0 {
+		limit = c
+	} else if c > 0 && limit > c {
+		return Plan{}, fail(ErrOption, "plan", "a limit of %d positions, more than the model's context of %d: ask for at most that, or 0", limit, c)
+	}
+	if err := where.check(); err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Allowance: max(allowance, 1), Limit: limit}
+	if _, err := r.ids(m); err != nil {
+		return Plan{}, err
+	}
+	if r.IDs != nil {
+		switch {
+		case len(history) > 0:
+			return Plan{}, fail(ErrRequest, "request_history", "a request of ids for a receiver with a history of %d messages, where its framing is not known: give text, or use a receiver without history", len(history))
+		case where.InTurn:
+			return Plan{}, fail(ErrRequest, "request_placement", "a request of ids has no user's turn to place rows in: give text, or place them before the prompt")
+		}
+		p.Prompt = slices.Clone(r.IDs)
+		return p, nil
+	}
+	if m.Chat == nil {
+		return Plan{}, fail(ErrRequest, "chat_template", "a text request needs the model's chat template: give one, or ids")
+	}
+	said, cut := r.Text, ""
+	if where.InTurn {
+		cut = absent(where.Before, where.After, r.Text, history)
+		said = where.Before + cut + where.After + r.Text
+	}
+	before, after, err := m.Chat(append(slices.Clone(history), jinja.Message{Role: "user", Content: said}), true, cut)
+	if err != nil {
+		return Plan{}, err
+	}
+	if where.InTurn {
+		p.At = len(before)
+	}
+	p.Prompt = append(before, after...)
+	return p, nil
+}
+
+// absent returns a text that occurs nowhere in what is said.
+func absent(before, after, text string, history []jinja.Message) string {
+	said := []string{before, after, text}
+	jinja.MapText(history, func(s string) string { said = append(said, s); return s })
+	all := strings.Join(said, "\x00")
+	for i := 0; ; i++ {
+		if mark := "\uFDD4" + strconv.Itoa(i) + "\uFDD5"; !strings.Contains(all, mark) {
+			return mark
+		}
+	}
+}
+
+// Assemble returns the rows of a delivery inside its prompt, all for positions from
+// 0 on, and how many of the first of them are to count as inherited: those up to the
+// end of the received ones.
+func (p Plan) Assemble(m *Model, d Delivery) (rows []state.Row, inherited int, err error) {
+	if p.At < 0 || p.At > len(p.Prompt) {
+		return nil, 0, fail(ErrOption, "plan", "received rows at %d of a prompt of %d", p.At, len(p.Prompt))
+	}
+	for i, id := range p.Prompt {
+		if id < 0 || int(id) >= m.Info.Vocab {
+			return nil, 0, fail(ErrOption, "vocab_range", "id %d of the prompt is %d, outside the vocabulary of %d", i, id, m.Info.Vocab)
+		}
+	}
+	n := d.Positions()
+	if p.Limit > 0 && n+len(p.Prompt)+p.Allowance > p.Limit {
+		return nil, 0, fail(ErrReceiverFull, "receiver_no_space", "%d received rows, a prompt of %d and an allowance of %d exceed the limit of %d by %d: shorten the prompt, allow fewer tokens or send less",
+			n, len(p.Prompt), p.Allowance, p.Limit, n+len(p.Prompt)+p.Allowance-p.Limit)
+	}
+	rows = appendTokens(rows, p.Prompt[:p.At])
+	for i, msg := range d.Messages {
+		r, err := msg.Rows(m)
+		if err != nil {
+			return nil, 0, fail(ErrMessage, Code(err), "message %d: %w", i, err)
+		}
+		rows = append(rows, r...)
+	}
+	inherited = len(rows)
+	return appendTokens(rows, p.Prompt[p.At:]), inherited, nil
+}
+
+// appendTokens appends the rows of ids.
+func appendTokens(rows []state.Row, ids []int32) []state.Row {
+	for _, id := range ids {
+		rows = append(rows, state.Row{Token: id})
+	}
+	return rows
+}
