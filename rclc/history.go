@@ -25,7 +25,7 @@ func NewChat(tok *token.Tokenizer, t *jinja.Template) (ChatFunc, error) {
 		}
 	}
 	return func(messages []jinja.Message, reply bool, cut string) (before, after []int32, err error) {
-		guard, _ := unused(messages)
+		guard := unused(messages)
 		said := jinja.MapText(messages, func(s string) string { return tok.Guard(s, guard) })
 		off := false
 		o := jinja.ChatOptions{AddGenerationPrompt: reply, EnableThinking: &off}
@@ -50,10 +50,9 @@ func NewChat(tok *token.Tokenizer, t *jinja.Template) (ChatFunc, error) {
 	}, nil
 }
 
-// unused returns two texts that do not occur in the messages, nor in anything that
-// joins a part of a message to one of them: each begins and ends with a
-// noncharacter of its own.
-func unused(messages []jinja.Message) (guard, marker string) {
+// unused returns a text that does not occur in the messages, nor in anything that
+// joins a part of a message to it: it begins and ends with noncharacters.
+func unused(messages []jinja.Message) string {
 	var all strings.Builder
 	jinja.MapText(messages, func(s string) string {
 		all.WriteString(s)
@@ -61,12 +60,9 @@ func unused(messages []jinja.Message) (guard, marker string) {
 		return s
 	})
 	text := all.String()
-	pick := func(open, shut string) string {
-		for i := 0; ; i++ {
-			if s := open + strconv.Itoa(i) + shut; !strings.Contains(text, s) {
-				return s
-			}
+	for i := 0; ; i++ {
+		if s := "\uFDD0" + strconv.Itoa(i) + "\uFDD1"; !strings.Contains(text, s) {
+			return s
 		}
 	}
-	return pick("\uFDD0", "\uFDD1"), pick("\uFDD2", "\uFDD3")
 }

@@ -104,7 +104,7 @@ func (s *Sender) Extend(ctx context.Context, rows []state.Row) (*Sender, error) 
 	if err := checkRows(s.Model, rows); err != nil {
 		return nil, err
 	}
-	n := &Sender{Model: s.Model, Inherited: s.Inherited, NoIDs: s.NoIDs}
+	n := &Sender{Model: s.Model, Inherited: s.Inherited, NoIDs: s.NoIDs && len(rows) == 0}
 	err := s.Model.scratch(func(r *nn.Runner) error {
 		if err := r.Resume(s.Rows, s.Snap); err != nil {
 			return err
