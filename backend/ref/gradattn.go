@@ -79,7 +79,7 @@ func (t *tiled) weights(q, dy, y, k, v func(i int) []float32, scale float32) {
 					continue
 				}
 				any = true
-				p[j] = dot(q(i), k(j)) * scale
+				p[j] = float32(dot(q(i), k(j)) * scale)
 				if p[j] > mb {
 					mb = p[j]
 				}
@@ -105,7 +105,7 @@ func (t *tiled) weights(q, dy, y, k, v func(i int) []float32, scale float32) {
 		for j := range i + 1 {
 			if t.sees(i, j) {
 				p[j] = canon.Exp(p[j] - lse)
-				ds[j] = float32(p[j]*(dot(dy(i), v(j))-c)) * scale
+				ds[j] = float32(float32(p[j]*(dot(dy(i), v(j))-c)) * scale)
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func (s *stream) CrossEntropy(loss, dx, x, targets, weights tensor.Tensor, scale
 			}
 			d[i] += float32(p * c)
 		}
-		return (lse - x[t]) * w
+		return float32((lse - x[t]) * w)
 	})
 }
 
@@ -89,7 +89,7 @@ func (s *stream) DistillKL(loss, dx, x, y, weights tensor.Tensor, t, scale float
 			}
 			a[i] = p * ((a[i] - la) - (b[i] - lb))
 		}
-		return (sum(a) * float32(t*t)) * w
+		return float32(float32(sum(a)*float32(t*t)) * w)
 	})
 }
 
@@ -107,7 +107,7 @@ func (s *stream) SquaredError(loss, dx, x, y, weights tensor.Tensor, scale float
 		for i := range d {
 			d[i] += float32(e[i] * c)
 		}
-		return sumSquares(e) / n * w
+		return float32(sumSquares(e) / n * w)
 	})
 }
 
@@ -132,7 +132,7 @@ func (s *stream) CosineError(loss, dx, x, y, weights tensor.Tensor, scale float3
 		for i := range d {
 			d[i] += float32(canon.FMA32(b, x[i], -float32(yr[i]*a)) * c)
 		}
-		return (1 - cos) * w
+		return float32((1 - cos) * w)
 	})
 }
 
