@@ -1,6 +1,11 @@
 package rclc
 
-import "samebit/state"
+import (
+	"slices"
+	"strconv"
+
+	"samebit/state"
+)
 
 // checkRows refuses rows that the model could not run.
 func checkRows(m *Model, rows []state.Row) error {
@@ -66,6 +71,41 @@ func (s *Sender) Validate() error {
 	}
 	if s.LastHidden != nil && len(s.LastHidden) != m.Info.Hidden {
 		return fail(ErrState, "width_mismatch", "the last hidden row has %d values, the model %d", len(s.LastHidden), m.Info.Hidden)
+	}
+	return nil
+}
+
+// compatible refuses a sender's model that is another than the receiver's, r. The
+// two may have other limits on their context.
+func (r *Info) compatible(s *Info) error {
+	no := func(code, what string, a, b any) error {
+		return fail(ErrIncompatible, code, "the sender has %s %v, the receiver %v: both need the same checkpoint", what, a, b)
+	}
+	for _, g := range []struct {
+		what string
+		s, r int
+	}{
+		{"rows of width", s.Hidden, r.Hidden}, {"a vocabulary of", s.Vocab, r.Vocab}, {"layers:", s.Layers, r.Layers},
+		{"query heads:", s.Heads, r.Heads}, {"KV heads:", s.KVHeads, r.KVHeads}, {"heads of width", s.HeadDim, r.HeadDim},
+	} {
+		if g.s != g.r {
+			return no("geometry", g.what, g.s, g.r)
+		}
+	}
+	other := func(a, b string) bool { return a != b && a != "" && b != "" }
+	switch {
+	case s.ModelType != r.ModelType:
+		return no("model_type", "a model of type", strconv.Quote(s.ModelType), strconv.Quote(r.ModelType))
+	case !slices.Equal(s.LayerTypes, r.LayerTypes):
+		return no("geometry", "layers of types", s.LayerTypes, r.LayerTypes)
+	case other(s.Checkpoint, r.Checkpoint):
+		return no("checkpoint", "checkpoint", strconv.Quote(s.Checkpoint), strconv.Quote(r.Checkpoint))
+	case other(s.Revision, r.Revision):
+		return no("revision", "revision", strconv.Quote(s.Revision), strconv.Quote(r.Revision))
+	case s.Tokens != r.Tokens && s.Tokens != (Digest{}) && r.Tokens != (Digest{}):
+		return no("vocabulary", "a vocabulary of digest", hexDigest(s.Tokens), hexDigest(r.Tokens))
+	case s.ID != r.ID && s.Context == r.Context: // the digest covers the limit too
+		return no("model_digest", "a model of digest", s.ID, r.ID)
 	}
 	return nil
 }

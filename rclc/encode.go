@@ -64,6 +64,40 @@ func (m Message) Rows(to *Model) ([]state.Row, error) {
 	return rows, nil
 }
 
+// encode packs rows of a sender.
+func encode(s *Sender, rows []state.Row, form Form) (Message, error) {
+	m := Message{width: s.Model.Info.Hidden, from: &s.Model.Info}
+	var ids []int32 // of the rows whose vector of the table is needed
+	for _, r := range rows {
+		if r.Token >= 0 && (r.Vec == nil) == (form == Embeddings) {
+			ids = append(ids, r.Token)
+		}
+	}
+	table, err := s.Model.EmbedRows(ids)
+	if err != nil {
+		return Message{}, err
+	}
+	if form == TokenIDs {
+		m.ids = make([]int32, 0, len(rows))
+	}
+	for i, r := range rows {
+		vec, token := r.Vec, r.Token >= 0
+		if token && (vec == nil) == (form == Embeddings) {
+			vec, table = table[:m.width], table[m.width:]
+		}
+		if form == TokenIDs {
+			m.ids = append(m.ids, r.Token)
+		}
+		switch {
+		case form == Embeddings || !token:
+			m.rows = append(m.rows, vec...)
+		case r.Vec != nil && !sameBits(r.Vec, vec):
+			return Message{}, fail(ErrMessage, "ids_do_not_reproduce_rows", "selected row %d has the id %d and other values than the embedding's: send embeddings", i, r.Token)
+		}
+	}
+	return m, nil
+}
+
 // Selection is the record of a selection: local data about a message, no payload.
 type Selection struct {
 	Source  int    `json:"source_positions"`       // positions that the selector saw

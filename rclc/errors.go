@@ -99,10 +99,7 @@ func (e *SelectionError) Error() string {
 
 // Code is that of the reason, "selector" if it has none.
 func (e *SelectionError) Code() string {
-	if c := Code(e.Err); c != "" {
-		return c
-	}
-	return "selector"
+	return codeOr(e.Err, "selector")
 }
 
 func (e *SelectionError) Unwrap() []error { return []error{ErrSelection, e.Err} }
