@@ -1,10 +1,12 @@
 package rclc
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 
 	"samebit/state"
+	"samebit/tensor"
 )
 
 // checkRows refuses rows that the model could not run.
@@ -109,3 +111,6 @@ func (r *Info) compatible(s *Info) error {
 	}
 	return nil
 }
+
+// sameBits compares rows by bits.
+func sameBits(a, b []float32) bool { return bytes.Equal(tensor.AsBytes(a), tensor.AsBytes(b)) }
