@@ -17,7 +17,6 @@ import (
 
 	"samebit/checkpoint"
 	"samebit/state"
-	"samebit/tensor"
 )
 
 // A snapshot file is a safetensors file with a sender's input rows [T, Hidden] and
@@ -124,7 +123,7 @@ func (s *Sender) matrix(ctx context.Context) (rows, ids []byte, err error) {
 			v := r.Vec
 			if r.Token >= 0 {
 				v, table = table[:h], table[h:]
-				if r.Vec != nil && !equalBits(r.Vec, v) {
+				if r.Vec != nil && !sameBits(r.Vec, v) {
 					return nil, nil, fail(ErrState, "ids_do_not_reproduce_rows", "row %d has the id %d and not that token's row: a snapshot of it could not be loaded", at+i, r.Token)
 				}
 			}
@@ -158,8 +157,6 @@ func tableRows(m *Model, rows []state.Row) ([]float32, error) {
 }
 
 func finite(x float32) bool { return math.Float32bits(x)&0x7f800000 != 0x7f800000 }
-
-func equalBits(a, b []float32) bool { return bytes.Equal(tensor.AsBytes(a), tensor.AsBytes(b)) }
 
 // LoadConfig says what a snapshot file may be. The zero value takes what this
 // package wrote for the same model.
@@ -345,7 +342,7 @@ func snapshotRows(ctx context.Context, m *Model, e checkpoint.Entry, ids []int64
 			if r.Token < 0 {
 				continue
 			}
-			if !equalBits(table[:h], v[(at+i)*h:(at+i+1)*h]) {
+			if !sameBits(table[:h], v[(at+i)*h:(at+i+1)*h]) {
 				return nil, bad("rows", "row %d has the id %d and not the model's row of it: the weights are others", at+i, r.Token)
 			}
 			table = table[h:]

@@ -50,7 +50,7 @@ func (g *rig) sameSender(what string, got, want *Sender) {
 		g.t.Errorf("%s: %d latent and %d inherited of %v, want %d and %d of %v", what, got.Latent, got.Inherited, got.IDs(), want.Latent, want.Inherited, want.IDs())
 	}
 	for i := range want.Rows {
-		if !equalBits(got.Rows[i].Vec, want.Rows[i].Vec) {
+		if !sameBits(got.Rows[i].Vec, want.Rows[i].Vec) {
 			g.t.Errorf("%s: row %d differs", what, i)
 		}
 	}
