@@ -164,7 +164,7 @@ func (f *wireFile) message(i string, m Message) error {
 	}
 	n := m.Positions()
 	if err := m.checkPayload(m.from.Vocab); err != nil {
-		return fail(ErrWire, Code(err), "message %s: %w", i, err)
+		return fail(ErrWire, Code(err), "message %s: %s", i, plain(err))
 	}
 	if m.width != m.from.Hidden {
 		return fail(ErrWire, "width_mismatch", "message %s has rows of %d values, its model takes %d", i, m.width, m.from.Hidden)
@@ -178,7 +178,7 @@ func (f *wireFile) message(i string, m Message) error {
 	}
 	if s := m.selection; s != nil {
 		if err := s.check(n); err != nil {
-			return fail(ErrWire, Code(err), "message %s: %w", i, err)
+			return fail(ErrWire, Code(err), "message %s: %s", i, plain(err))
 		}
 		head.Selection = &wireSelection{
 			Selector: s.Selector, Request: s.Request, Source: s.Source, Latent: s.Latent, Budget: s.Budget, Reserve: s.Reserve, Added: s.Added,

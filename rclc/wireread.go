@@ -197,7 +197,7 @@ func (f *wireReader) message(i string) (m Message, sel *wireSelection, err error
 		return bad("its description cannot be read: %w", err)
 	}
 	if m.from, err = h.Model.info(); err != nil {
-		return bad("%w", err)
+		return bad("%s", plain(err))
 	}
 	if m.width = h.Width; m.width < 1 || m.width > 1<<24 {
 		return bad("rows of %d values", m.width)
@@ -205,7 +205,7 @@ func (f *wireReader) message(i string) (m Message, sel *wireSelection, err error
 	if _, ok := f.set.Info(i + ".rows"); ok {
 		t, err := f.tensor(i+".rows", checkpoint.F32, 2)
 		if err != nil {
-			return bad("%w", err)
+			return bad("%s", plain(err))
 		}
 		if m.rows, err = float32s(t); err != nil || t.Shape[1] != m.width {
 			return bad("its rows have shape %v, announced are rows of %d values", t.Shape, m.width)
@@ -214,7 +214,7 @@ func (f *wireReader) message(i string) (m Message, sel *wireSelection, err error
 	if _, ok := f.set.Info(i + ".ids"); ok {
 		t, err := f.tensor(i+".ids", checkpoint.I32, 1)
 		if err != nil {
-			return bad("%w", err)
+			return bad("%s", plain(err))
 		}
 		ids, err := t.Int64s()
 		if err != nil {
@@ -255,7 +255,7 @@ func (f *wireReader) selection(i string, s *wireSelection, n int) (*Selection, e
 	}
 	t, err := f.tensor(i+".positions", checkpoint.I64, 1)
 	if err != nil {
-		return bad("%w", err)
+		return bad("%s", plain(err))
 	}
 	pos, err := t.Int64s()
 	if err != nil || len(pos) != n || s.Added < 0 || s.Added > n {
@@ -272,7 +272,7 @@ func (f *wireReader) selection(i string, s *wireSelection, n int) (*Selection, e
 		return bad("a digest is no SHA-256 in hexadecimal digits")
 	}
 	if err := sel.check(n); err != nil {
-		return bad("%w", err)
+		return bad("%s", plain(err))
 	}
 	return sel, nil
 }
@@ -293,7 +293,7 @@ func (f *wireReader) tensor(name string, t checkpoint.Type, axes int) (checkpoin
 func (f *wireReader) canonical(kind string, req Request, msgs []Message, data []byte) error {
 	w, err := packWire(kind, req, msgs)
 	if err != nil {
-		return fail(ErrWire, "wire_damaged", "what the file says could not be written: %w", err)
+		return fail(ErrWire, "wire_damaged", "what the file says could not be written: %s", plain(err))
 	}
 	copy(w.sum, data[len(data)-sha256.Size:])
 	c := &comparer{want: data}
@@ -333,35 +333,14 @@ func (w *wireModel) info() (*Info, error) {
 	return m, nil
 }
 
-// differs says in what a message's model is another than the receiver's.
+// differs says in what a message's model is another than the receiver's. The digest
+// must be the same in any case: what cannot be compared here must not go unnoticed.
 func (m *Info) differs(to *Info, i int) error {
-	no := func(code, what string, a, b any) error {
-		return fail(ErrIncompatible, code, "message %d was made with %s %v, the receiver has %v: both sides need the same checkpoint", i, what, a, b)
+	if err := to.compatible(m); err != nil {
+		return fail(ErrIncompatible, Code(err), "message %d: %s", i, plain(err))
 	}
-	for _, g := range []struct {
-		what string
-		a, b int
-	}{
-		{"rows of width", m.Hidden, to.Hidden}, {"a vocabulary of", m.Vocab, to.Vocab}, {"layers:", m.Layers, to.Layers},
-		{"query heads:", m.Heads, to.Heads}, {"KV heads:", m.KVHeads, to.KVHeads}, {"heads of width", m.HeadDim, to.HeadDim},
-	} {
-		if g.a != g.b {
-			return no("geometry", g.what, g.a, g.b)
-		}
-	}
-	switch {
-	case m.ModelType != to.ModelType:
-		return no("model_type", "a model of type", strconv.Quote(m.ModelType), strconv.Quote(to.ModelType))
-	case !slices.Equal(m.LayerTypes, to.LayerTypes):
-		return no("geometry", "layers of types", m.LayerTypes, to.LayerTypes)
-	case m.Checkpoint != to.Checkpoint && m.Checkpoint != "" && to.Checkpoint != "":
-		return no("checkpoint", "checkpoint", strconv.Quote(m.Checkpoint), strconv.Quote(to.Checkpoint))
-	case m.Revision != to.Revision && m.Revision != "" && to.Revision != "":
-		return no("revision", "revision", strconv.Quote(m.Revision), strconv.Quote(to.Revision))
-	case m.Tokens != to.Tokens && m.Tokens != (Digest{}) && to.Tokens != (Digest{}):
-		return no("vocabulary", "a vocabulary of digest", hexDigest(m.Tokens), hexDigest(to.Tokens))
-	case m.ID != to.ID:
-		return no("model_digest", "a model of digest", m.ID, to.ID)
+	if m.ID != to.ID {
+		return fail(ErrIncompatible, "model_digest", "message %d: the sender has a model of digest %v and a context of %d, the receiver %v and %d: both need the same checkpoint and the same limit", i, m.ID, m.Context, to.ID, to.Context)
 	}
 	return nil
 }
