@@ -85,6 +85,7 @@ type block struct {
 type fixed struct {
 	slot int32
 	wide bool
+	pred bool
 	kind fixedKind
 	val  uint64 // constant; offset of a parameter
 	size uint8  // bytes of a parameter
@@ -111,6 +112,7 @@ type program struct {
 	blockly    []fixed // of these, the ones that change from block to block
 	free32     int     // slots below which registers are not fixed
 	free64     int
+	freePred   int
 	psize      int
 	params     []*variable
 	shared     int // static bytes

@@ -221,7 +221,10 @@ func (c *compiler) fixedOf(x fixed) *virtual {
 		return v
 	}
 	f := f32file
-	if x.wide {
+	switch {
+	case x.pred:
+		f = predfile
+	case x.wide:
 		f = f64file
 	}
 	v := c.fresh(f)
@@ -254,10 +257,15 @@ func (c *compiler) useWide(o operand, t typ, p *int32, wider bool) error {
 		return nil
 	case opImm:
 		if t.kind == 'p' {
-			if o.fl != 0 || o.imm > 1 {
-				return c.fail("a predicate is 0 or 1")
+			if o.fl != 0 {
+				return c.fail("a predicate is an integer")
 			}
-			return c.fail("constants as predicates are not supported")
+			yes := uint64(0) // compilers write -1 for true
+			if o.imm != 0 {
+				yes = 1
+			}
+			c.addUse(c.fixedOf(fixed{kind: isConst, val: yes, pred: true}), p)
+			return nil
 		}
 		b, err := o.bits(t, c.st.line)
 		if err != nil {
@@ -473,7 +481,7 @@ func (c *compiler) allocate(groups [][]*node) {
 		v.slot = int32(s)
 	}
 	size := [3]int{len(ends[0]), len(ends[1]), len(ends[2])}
-	c.p.free32, c.p.free64 = size[0], size[1]
+	c.p.free32, c.p.free64, c.p.freePred = size[0], size[1], size[2]
 	for _, v := range c.virtuals {
 		if v.fixed != nil {
 			v.slot = int32(size[v.file])

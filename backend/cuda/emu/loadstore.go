@@ -164,8 +164,12 @@ func buildLd(c *compiler) error {
 // parameter reads a kernel's parameter, which is known before it runs.
 func (c *compiler) parameter(a operand, t typ) error {
 	in := c.n.in
+	if a.kind == opAddr && a.reg != nil {
+		in.run = func(w *warp, in *inst, m uint32) { w.addresses(in); w.loadParam(in, m) }
+		return c.place(a)
+	}
 	if a.kind != opAddr || a.v == nil || a.v.space != param {
-		return c.fail("a parameter with a constant offset is wanted")
+		return c.fail("a parameter is wanted")
 	}
 	off := int64(a.v.off) + a.off
 	if a.off < 0 || a.off+int64(in.n)*int64(in.size) > int64(a.v.size) || a.off%int64(in.size) != 0 {
@@ -418,6 +422,24 @@ func (w *warp) loadGlobal(in *inst, m uint32) {
 			return
 		}
 		w.put(in, i, a.data[off:off+bytes])
+	}
+}
+
+// loadParam reads parameters at addresses that are computed.
+func (w *warp) loadParam(in *inst, m uint32) {
+	bytes := int(in.n) * int(in.size)
+	if !w.aligned(in, m, uint64(bytes)) {
+		return
+	}
+	p := w.b.params
+	for x := m; x != 0; x &= x - 1 {
+		i := bits.TrailingZeros32(x)
+		a := w.addr[i]
+		if a > uint64(len(p)) || uint64(len(p))-a < uint64(bytes) {
+			w.fail(OutOfBounds, in.line, i, "%d bytes at %#x of %d bytes of parameters", bytes, a, len(p))
+			return
+		}
+		w.put(in, i, p[a:a+uint64(bytes)])
 	}
 }
 

@@ -22,6 +22,7 @@ type worker struct {
 	p        *program
 	mem      *memory
 	launch   driver.Launch
+	params   []byte
 	shares   *shares
 	warps    []*warp
 	shared   []byte
@@ -44,7 +45,7 @@ type worker struct {
 // Every launch gets fresh workers: nothing of one reaches the next.
 func newWorker(p *program, mem *memory, l driver.Launch, params []byte, most int64, s *shares) *worker {
 	threads := int(l.Block[0] * l.Block[1] * l.Block[2])
-	b := &worker{p: p, mem: mem, launch: l, shares: s, most: most}
+	b := &worker{p: p, mem: mem, launch: l, params: params, shares: s, most: most}
 	n := p.shared + l.Shared
 	b.shared = make([]byte, n)
 	b.watch = make([]watched, (n+1<<p.grain-1)>>p.grain)
@@ -63,6 +64,10 @@ func newWorker(p *program, mem *memory, l driver.Launch, params []byte, most int
 				for lane := range 32 {
 					w.r32[f.slot][lane] = w.special(f.name, lane)
 				}
+				continue
+			}
+			if f.pred {
+				w.pred[f.slot] = -uint32(v)
 				continue
 			}
 			for lane := range 32 {
@@ -142,7 +147,7 @@ func (b *worker) begin(at [3]uint32) {
 	for i, w := range b.warps {
 		clear(w.r32[:b.p.free32])
 		clear(w.r64[:b.p.free64])
-		clear(w.pred)
+		clear(w.pred[:b.p.freePred])
 		w.alive = full
 		if left := threads - uint32(i)*32; left < 32 {
 			w.alive = 1<<left - 1
