@@ -76,6 +76,8 @@ var rooms = []room{
 		"a leaf: programs that do not want gonum do not get it"},
 	{"rclc/eval", []string{"backend", "nn", "rclc", "sample", "state", "tensor", "token", "token/jinja"}, []string{"gonum.org/v1/gonum"},
 		"a leaf: judging selectors needs statistics, using them does not"},
+	{"train/tasks", nil, nil,
+		"text is generated without any model"},
 	{"sample", []string{"internal/canon"}, nil,
 		"drawing an id needs logits and nothing else"},
 	{".", []string{"backend", "backend/cpu", "cache", "checkpoint", "nn", "qwen3", "sample", "state", "tensor", "token", "token/jinja"}, nil,

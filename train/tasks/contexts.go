@@ -1,0 +1,182 @@
+package tasks
+
+import (
+	"fmt"
+	"strings"
+)
+
+// fact is a value of a thing's attribute.
+type fact struct {
+	thing string
+	attr  *attribute
+	value string
+}
+
+func (w *world) ask(f fact) question {
+	return question{say(pick(w.r, f.attr.ask), f.thing, ""), f.value}
+}
+
+func (w *world) tell(f fact) string { return say(pick(w.r, f.attr.tell), f.thing, f.value) }
+
+// choose draws n facts to ask about, different ones while there are any.
+func (w *world) choose(facts []fact, n int) []question {
+	var out []question
+	for len(out) < n {
+		for _, i := range w.r.Perm(len(facts)) {
+			if len(out) < n {
+				out = append(out, w.ask(facts[i]))
+			}
+		}
+	}
+	return out
+}
+
+// about makes one to three facts about a new thing.
+func (w *world) about() []fact {
+	thing := w.thing()
+	var out []fact
+	for _, i := range w.r.Perm(len(attributes))[:1+w.r.IntN(3)] {
+		a := &attributes[i]
+		out = append(out, fact{thing, a, w.pickValue(a)})
+	}
+	return out
+}
+
+func (w *world) facts(bytes, questions int) (string, []question) {
+	var facts []fact
+	var lines []string
+	for size := 0; size < bytes || len(facts) < 2; {
+		for _, f := range w.about() {
+			facts = append(facts, f)
+			lines = append(lines, w.tell(f))
+			size += len(lines[len(lines)-1]) + 1
+		}
+		if w.r.IntN(3) == 0 {
+			lines = append(lines, pick(w.r, filler))
+			size += len(lines[len(lines)-1]) + 1
+		}
+	}
+	w.r.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
+	return strings.Join(lines, " "), w.choose(facts, questions)
+}
+
+func (w *world) documents(bytes, questions int) (string, []question) {
+	n := 2 + w.r.IntN(3)
+	var b strings.Builder
+	var facts []fact
+	for d := range n {
+		if d > 0 {
+			b.WriteString("\n\n")
+		}
+		body, fs := w.document(bytes / n)
+		fmt.Fprintf(&b, "Document %d: %s\n%s", d+1, capital(w.name()), body)
+		facts = append(facts, fs...)
+	}
+	return b.String(), w.choose(facts, questions)
+}
+
+func (w *world) document(bytes int) (string, []fact) {
+	var lines []string
+	var facts []fact
+	for size := 0; size < bytes || len(facts) == 0; {
+		for _, f := range w.about() {
+			facts = append(facts, f)
+			lines = append(lines, w.tell(f))
+			size += len(lines[len(lines)-1]) + 1
+		}
+		if w.r.IntN(2) == 0 {
+			lines = append(lines, pick(w.r, filler))
+			size += len(lines[len(lines)-1]) + 1
+		}
+	}
+	return strings.Join(lines, " "), facts
+}
+
+func (w *world) keyValue(bytes, questions int) (string, []question) {
+	join := pick(w.r, []string{" = ", ": ", " -> ", "="})
+	kind := w.r.IntN(3)
+	var b strings.Builder
+	var keys, values []string
+	for b.Len() < bytes || len(keys) < 2 {
+		key := w.name()
+		value := capital(w.name())
+		switch kind {
+		case 0:
+			value = attributes[1].value(w.r)
+		case 1:
+			value = pick(w.r, attributes[pick(w.r, []int{0, 2, 3, 4})].values)
+		}
+		fmt.Fprintf(&b, "%s%s%s\n", key, join, value)
+		keys, values = append(keys, key), append(values, value)
+	}
+	var asked []question
+	for _, i := range w.indices(len(keys), questions) {
+		phrase := pick(w.r, []string{"What is the value of %S?", "%S?", "Look up %S.", "Which value does %S have?"})
+		asked = append(asked, question{strings.ReplaceAll(phrase, "%S", keys[i]), values[i]})
+	}
+	return strings.TrimSuffix(b.String(), "\n"), asked
+}
+
+// indices draws k of n, different ones while there are any.
+func (w *world) indices(n, k int) []int {
+	var out []int
+	for len(out) < k {
+		out = append(out, w.r.Perm(n)...)
+	}
+	return out[:k]
+}
+
+func (w *world) table(bytes, questions int) (string, []question) {
+	columns := w.r.Perm(len(attributes))[:2+w.r.IntN(3)]
+	var b strings.Builder
+	b.WriteString("| name |")
+	for _, c := range columns {
+		fmt.Fprintf(&b, " %s |", attributes[c].column)
+	}
+	b.WriteString("\n")
+	var facts []fact
+	for b.Len() < bytes || len(facts) < 2*len(columns) {
+		thing := capital(w.name())
+		fmt.Fprintf(&b, "| %s |", thing)
+		for _, c := range columns {
+			f := fact{thing, &attributes[c], w.pickValue(&attributes[c])}
+			fmt.Fprintf(&b, " %s |", f.value)
+			facts = append(facts, f)
+		}
+		b.WriteString("\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n"), w.choose(facts, questions)
+}
+
+var countables = strings.Fields("lamps boxes ropes books wheels barrels coins stones cups doors")
+
+func (w *world) arithmetic(bytes, questions int) (string, []question) {
+	goods := pick(w.r, countables)
+	var things []string
+	var counts []int
+	var lines []string
+	for size := 0; size < bytes || len(things) < 2; {
+		t, n := w.thing(), 2+w.r.IntN(28)
+		phrase := pick(w.r, []string{"%S has %V %G.", "There are %V %G at %S.", "%S counts %V %G.", "At %S one finds %V %G."})
+		line := strings.ReplaceAll(say(phrase, t, fmt.Sprint(n)), "%G", goods)
+		things, counts, lines = append(things, t), append(counts, n), append(lines, line)
+		size += len(line) + 1
+	}
+	var asked []question
+	for range questions {
+		p := w.r.Perm(len(things))
+		a, b := p[0], p[1]
+		switch w.r.IntN(3) {
+		case 0:
+			asked = append(asked, question{fmt.Sprintf("How many %s does %s have?", goods, things[a]), fmt.Sprint(counts[a])})
+		case 1:
+			asked = append(asked, question{fmt.Sprintf("How many %s do %s and %s have together?", goods, things[a], things[b]),
+				fmt.Sprintf("%d + %d = %d", counts[a], counts[b], counts[a]+counts[b])})
+		default:
+			gone := 1 + w.r.IntN(counts[a]-1)
+			asked = append(asked, question{fmt.Sprintf("%s gives %d %s away. How many %s are left?", capital(things[a]), gone, goods, goods),
+				fmt.Sprintf("%d - %d = %d", counts[a], gone, counts[a]-gone)})
+		}
+	}
+	return strings.Join(lines, " "), asked
+}

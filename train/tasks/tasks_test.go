@@ -1,0 +1,80 @@
+package tasks_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"samebit/train/tasks"
+)
+
+func Example() {
+	s := tasks.Make(tasks.Config{Seed: 1, Kinds: []tasks.Kind{tasks.KeyValue}, Formats: []tasks.Format{tasks.Plain}, Bytes: 30}, 3)
+	fmt.Print(s.Text())
+	// Output:
+	// bretrur = Beakeas
+	// juream = Proufeav
+	// Q: What is the value of bretrur?
+	// A: Beakeas
+}
+
+// An answer stands in its context, and the same index gives the same text.
+func TestAnswersStandInTheContext(t *testing.T) {
+	for _, heldOut := range []bool{false, true} {
+		for i := range uint64(600) {
+			c := tasks.Config{Seed: 7, Bytes: int(50 + 7*i), Questions: 1 + int(i%5), HeldOut: heldOut}
+			s := tasks.Make(c, i)
+			if again := tasks.Make(c, i); again.Text() != s.Text() {
+				t.Fatalf("sample %d differs when made again", i)
+			}
+			for q := range c.Questions {
+				prompt, answer, ok := s.Ask(q)
+				if !ok || answer == "" {
+					t.Fatalf("sample %d (%s, %s) has no answer %d:\n%s", i, s.Kind, s.Format, q, s.Text())
+				}
+				stated, _, sum := strings.Cut(answer, " ")
+				if s.Kind == tasks.Arithmetic && sum {
+					answer = stated
+				}
+				if !strings.Contains(prompt, answer) {
+					t.Errorf("sample %d (%s, %s): %q is not in\n%s", i, s.Kind, s.Format, answer, prompt)
+				}
+			}
+			if _, _, ok := s.Ask(c.Questions); ok {
+				t.Errorf("sample %d has more than %d answers", i, c.Questions)
+			}
+		}
+	}
+}
+
+// No name that judging uses is ever trained on.
+func TestHeldOutNamesAreNotTrained(t *testing.T) {
+	words := func(heldOut bool) map[string]bool {
+		out := map[string]bool{}
+		for i := range uint64(300) {
+			s := tasks.Make(tasks.Config{Seed: 3, Kinds: []tasks.Kind{tasks.KeyValue}, Formats: []tasks.Format{tasks.Plain}, HeldOut: heldOut}, i)
+			context, _, _ := strings.Cut(s.Text(), "\nQ: ")
+			for line := range strings.Lines(context) {
+				out[line[:strings.IndexAny(line, " :=-")]] = true
+			}
+		}
+		return out
+	}
+	trained := words(false)
+	for w := range words(true) {
+		if trained[w] {
+			t.Errorf("%q is trained on and held out", w)
+		}
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for _, c := range []tasks.Config{{Kinds: []tasks.Kind{"riddle"}}, {Formats: []tasks.Format{"poem"}}, {Bytes: -1}, {Questions: -1}} {
+		if c.Check() == nil {
+			t.Errorf("%+v is accepted", c)
+		}
+	}
+	if err := (tasks.Config{}).Check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,123 @@
+package tasks
+
+import (
+	"hash/fnv"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+)
+
+// Names are made of syllables, so that no name is a word and there are many.
+var (
+	onsets = strings.Fields("b br d dr f g gr h j k kl l m n p pr r s sk st t tr v w z")
+	vowels = strings.Fields("a e i o u ai ea ou")
+	codas  = strings.Fields("n r l s m t k nd rn x v sh")
+	sorts  = []string{"", "", "", "station ", "ship ", "robot ", "engine ", "valley ", "island ", "bridge ", "garden ", "mill ", "harbour ", "tower "}
+)
+
+// held says whether a name is kept for judging: one in eight is.
+func held(name string) bool {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return h.Sum32()%8 == 0
+}
+
+// world makes the things of one sample.
+type world struct {
+	r       *rand.Rand
+	heldOut bool
+	used    map[string]bool
+}
+
+// name makes a name that the sample does not have yet.
+func (w *world) name() string {
+	for {
+		var b strings.Builder
+		n := 2 + w.r.IntN(2)
+		for i := range n {
+			b.WriteString(pick(w.r, onsets))
+			b.WriteString(pick(w.r, vowels))
+			if i == n-1 && w.r.IntN(3) > 0 {
+				b.WriteString(pick(w.r, codas))
+			}
+		}
+		s := b.String()
+		if held(s) == w.heldOut && !w.used[s] {
+			w.used[s] = true
+			return s
+		}
+	}
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// thing is a name as texts write it.
+func (w *world) thing() string {
+	return pick(w.r, sorts) + capital(w.name())
+}
+
+// attribute is a property of things. %S stands for the thing, %V for the value.
+type attribute struct {
+	column string // name in tables and keys
+	values []string
+	number bool // values are numbers instead
+	tell   []string
+	ask    []string
+}
+
+func (a *attribute) value(r *rand.Rand) string {
+	if a.number {
+		return strconv.Itoa(100 + r.IntN(9900))
+	}
+	return pick(r, a.values)
+}
+
+var attributes = []attribute{
+	{column: "colour", values: strings.Fields("red blue green yellow black white grey brown purple orange pink silver golden teal violet crimson amber ivory"),
+		tell: []string{"%S is %V.", "The colour of %S is %V.", "They painted %S %V.", "The walls of %S are %V.", "Seen from afar, %S looks %V.", "Somebody chose %V as the colour of %S."},
+		ask:  []string{"What colour is %S?", "What is the colour of %S?", "Which colour does %S have?", "Name the colour of %S."}},
+	{column: "code", number: true,
+		tell: []string{"The code of %S is %V.", "%S has the code %V.", "To open %S, type %V.", "The code %V belongs to %S.", "Remember %V, the code of %S."},
+		ask:  []string{"What is the code of %S?", "Which code opens %S?", "Give the code of %S.", "What code does %S have?"}},
+	{column: "animal", values: strings.Fields("fox owl bear wolf otter hare eagle horse goat cat dog crow seal whale lynx badger swan mouse"),
+		tell: []string{"A %V lives at %S.", "The animal of %S is the %V.", "%S keeps a %V.", "On the flag of %S there is a %V.", "Everybody at %S likes the %V."},
+		ask:  []string{"Which animal belongs to %S?", "What is the animal of %S?", "What animal does %S keep?", "Name the animal of %S."}},
+	{column: "metal", values: strings.Fields("iron copper tin zinc nickel lead steel bronze brass gold platinum titanium cobalt chrome"),
+		tell: []string{"%S is built of %V.", "The metal of %S is %V.", "They used %V to build %S.", "The gates of %S are made of %V.", "They bought much %V for %S."},
+		ask:  []string{"Which metal is %S built of?", "What is the metal of %S?", "What metal was used for %S?", "Name the metal of %S."}},
+	{column: "fruit", values: strings.Fields("apple pear plum cherry lemon lime peach grape fig melon mango banana quince apricot"),
+		tell: []string{"%S sells %V juice.", "The fruit of %S is the %V.", "At %S one eats %V every day.", "The smell of %V fills %S.", "%S is known for its %V cake."},
+		ask:  []string{"Which fruit belongs to %S?", "What is the fruit of %S?", "What fruit is %S known for?", "Name the fruit of %S."}},
+	{column: "day", values: strings.Fields("Monday Tuesday Wednesday Thursday Friday Saturday Sunday"),
+		tell: []string{"%S opens on %V.", "The day of %S is %V.", "Every %V there is a market at %S.", "%S rests until %V.", "Visit %S on %V."},
+		ask:  []string{"Which day belongs to %S?", "What is the day of %S?", "On which day should one visit %S?", "Name the day of %S."}},
+	{column: "tool", values: strings.Fields("hammer saw drill chisel wrench rope ladder lamp compass needle shovel axe anvil brush"),
+		tell: []string{"The tool of %S is the %V.", "%S needs a %V.", "Take a %V when you go to %S.", "Somebody left a %V at %S.", "%S was repaired with a %V."},
+		ask:  []string{"Which tool belongs to %S?", "What is the tool of %S?", "What tool does %S need?", "Name the tool of %S."}},
+	{column: "partner", // the value is another thing's name
+		tell: []string{"The partner of %S is %V.", "%S works with %V.", "%V is the partner of %S.", "%S sends its letters to %V.", "The road from %S leads to %V."},
+		ask:  []string{"What is the partner of %S?", "Who is the partner of %S?", "Name the partner of %S.", "Which partner does %S have?"}},
+}
+
+// filler are sentences that nobody asks about.
+var filler = []string{
+	"The morning was quiet.", "Rain is expected later.", "Nobody knows why.", "That was long ago.", "The report was filed in time.",
+	"Much has been written about it.", "The weather stayed fine.", "This has not changed since.", "More will follow.", "There is little else to say.",
+	"The road is open again.", "Most visitors come in spring.", "The old map shows it well.", "It was checked twice.", "A letter arrived at noon.",
+}
+
+// say fills a phrase in.
+func say(phrase, thing, value string) string {
+	if value != "" && strings.ContainsRune("aeiou", rune(value[0])) {
+		phrase = strings.NewReplacer("a %V", "an %V", "A %V", "An %V").Replace(phrase)
+	}
+	return capital(strings.NewReplacer("%S", thing, "%V", value).Replace(phrase))
+}
+
+// pickValue draws a value; a partner is a thing of its own.
+func (w *world) pickValue(a *attribute) string {
+	if a.values == nil && !a.number {
+		return capital(w.name())
+	}
+	return a.value(w.r)
+}
