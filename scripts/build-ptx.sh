@@ -1,0 +1,32 @@
+#!/bin/sh
+# Compiles the CUDA C of backend/cuda/kernels to the PTX beside it, byte for byte
+# what is committed: scripts/build-ptx.sh [--check]. With --check nothing is
+# written and a difference is an error.
+#
+# The compiler comes from PyPI, its four parts pinned, into a folder outside the
+# repository (SAMEBIT_NVCC, default $HOME/.cache/samebit/nvcc). No GPU is needed.
+set -eu
+cd "$(dirname "$0")/../backend/cuda/kernels"
+venv=${SAMEBIT_NVCC:-${XDG_CACHE_HOME:-$HOME/.cache}/samebit/nvcc}
+if [ ! -x "$venv/bin/python" ]; then
+	python3 -m venv "$venv"
+	"$venv/bin/python" -m pip install -q --no-deps nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
+fi
+bin=$("$venv/bin/python" -c 'import nvidia.cu13 as m; print(list(m.__path__)[0])')/bin
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+status=0
+for f in *.cu; do
+	name=${f%.cu}
+	"$bin/nvcc" -ptx -arch=compute_75 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -o "$out/raw" "$f"
+	# Nothing in the text needs a newer version than 7.0, which every driver since
+	# CUDA 11.0 reads; the pragma is a hint of later versions.
+	sed -e '/^\/\//d' -e '/^$/d' -e '/^[ \t]*\/\/ /d' -e '/\.pragma "used_bytes_mask/d' -e 's/^\.version .*/.version 7.0/' -e 's/^\.target .*/.target sm_75/' "$out/raw" >"$out/$name.ptx"
+	if [ "${1:-}" = --check ]; then
+		cmp "$out/$name.ptx" "$name.ptx" || status=1
+	elif ! cmp -s "$out/$name.ptx" "$name.ptx"; then
+		cp "$out/$name.ptx" "$name.ptx"
+		echo "$name.ptx written"
+	fi
+done
+exit $status
