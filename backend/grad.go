@@ -31,7 +31,8 @@ type Grad interface {
 	WeightGrad(dw, dy, x tensor.Tensor, p Plan)
 	// BiasGrad adds to db[i], block by block, the chains of adds of dy[r, i].
 	BiasGrad(db, dy tensor.Tensor, p Plan)
-	// EmbedGrad adds dy[r] to row ids[r] of dtable [V, K], rows in order.
+	// EmbedGrad adds dy[r] to row ids[r] of dtable [V, K], rows in order; rows with a
+	// negative id are left out.
 	EmbedGrad(dtable, dy, ids tensor.Tensor)
 	// GatherGrad adds dy[i] to row rows[i] of dx, in order of i.
 	GatherGrad(dx, dy, rows tensor.Tensor)

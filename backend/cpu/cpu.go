@@ -10,7 +10,9 @@ import (
 
 	"samebit/backend"
 	"samebit/backend/cpu/internal/attn"
+	"samebit/backend/cpu/internal/attngrad"
 	"samebit/backend/cpu/internal/delta"
+	"samebit/backend/cpu/internal/deltagrad"
 	"samebit/backend/cpu/internal/gemm"
 	"samebit/backend/cpu/internal/isa"
 	"samebit/backend/cpu/internal/pool"
@@ -36,12 +38,16 @@ func Impls() []string {
 
 // Device runs ops on the processor. It implements backend.Device.
 type Device struct {
-	set    isa.Set
-	pool   *pool.Pool
-	gemm   *gemm.Kernels
-	vec    *vec.Kernels
-	attn   *attn.Kernels
-	delta  *delta.Kernels
+	set   isa.Set
+	pool  *pool.Pool
+	gemm  *gemm.Kernels
+	vec   *vec.Kernels
+	attn  *attn.Kernels
+	delta *delta.Kernels
+
+	attnGrad  *attngrad.Kernels
+	deltaGrad *deltagrad.Kernels
+
 	slabs  slabs // of packed weights
 	closed atomic.Bool
 }
@@ -59,7 +65,8 @@ func New(cfg Config) (*Device, error) {
 	if cfg.Threads == 0 {
 		cfg.Threads = runtime.GOMAXPROCS(0)
 	}
-	d := &Device{set: set, gemm: gemm.For(set), vec: vec.For(set), attn: attn.For(set), delta: delta.For(set)}
+	d := &Device{set: set, gemm: gemm.For(set), vec: vec.For(set), attn: attn.For(set), delta: delta.For(set),
+		attnGrad: attngrad.For(set), deltaGrad: deltagrad.For(set)}
 	if err := d.vec.Check(); err != nil {
 		return nil, fmt.Errorf("cpu: exact results are not possible on this processor: %w: %w", err, backend.ErrUnsupported)
 	}

@@ -28,6 +28,7 @@ type stream struct {
 	moe     experts
 	project []byte
 	small   weight // of Project, in project
+	grad    gradOp
 }
 
 func newStream(d *Device) *stream {

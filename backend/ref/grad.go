@@ -116,13 +116,16 @@ func (s *stream) BiasGrad(db, dy tensor.Tensor, p backend.Plan) {
 	})
 }
 
-// scatter adds row i of dy to row to[i] of dx.
-func (s *stream) scatter(op string, dx, dy, to tensor.Tensor) {
+// scatter adds row i of dy to row to[i] of dx; skip passes negative ones over.
+func (s *stream) scatter(op string, dx, dy, to tensor.Tensor, skip bool) {
 	if s.away(dx, dy, to) {
 		return
 	}
 	id, _ := to.I32()
 	for i, n := range id {
+		if n < 0 && skip {
+			continue
+		}
 		if n < 0 || int(n) >= dx.Dim(0) {
 			s.fails(fmt.Errorf("ref: %s: row %d of %d", op, n, dx.Dim(0)))
 			return
@@ -138,14 +141,14 @@ func (s *stream) EmbedGrad(dtable, dy, ids tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckEmbedGrad(dtable, dy, ids)) {
 		return
 	}
-	s.scatter("EmbedGrad", dtable, dy, ids)
+	s.scatter("EmbedGrad", dtable, dy, ids, true)
 }
 
 func (s *stream) GatherGrad(dx, dy, rows tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckGatherGrad(dx, dy, rows)) {
 		return
 	}
-	s.scatter("GatherGrad", dx, dy, rows)
+	s.scatter("GatherGrad", dx, dy, rows, false)
 }
 
 // normGrad is the gradient of xh = x·r over one row: dx += FMA(-c, xh, g)·r with

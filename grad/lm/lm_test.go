@@ -203,7 +203,7 @@ func devices(t *testing.T) map[string]backend.Device {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return map[string]backend.Device{"ref": ref.New()}
+	return map[string]backend.Device{"ref": ref.New(), "cpu": c}
 }
 
 func models() map[string]map[string]any {

@@ -1,0 +1,251 @@
+// Package attngrad computes the gradient of attention over one whole sequence, for
+// one KV head at a time (docs/numerics.md 10), from the matrix kernels: blocks of
+// 64 queries meet blocks of 64 keys. Every instruction set gives the same bits.
+package attngrad
+
+import (
+	"math"
+
+	"samebit/backend/cpu/internal/gemm"
+	"samebit/backend/cpu/internal/gemm/blas1"
+	"samebit/backend/cpu/internal/isa"
+	"samebit/backend/cpu/internal/panel"
+	"samebit/backend/cpu/internal/vec"
+	"samebit/internal/canon"
+)
+
+const (
+	page  = 64
+	width = panel.Width
+)
+
+// Kernels are those of one instruction set.
+type Kernels struct {
+	set    isa.Set
+	gemm   *gemm.Kernels
+	vec    *vec.Kernels
+	packer gemm.Packer
+}
+
+// For returns the kernels of an available set.
+func For(s isa.Set) *Kernels {
+	return &Kernels{set: s, gemm: gemm.For(s), vec: vec.For(s), packer: gemm.PackerFor(s)}
+}
+
+// Rows are the rows of one head: row i lies at V[i·Stride:].
+type Rows struct {
+	V      []float32
+	Stride int
+}
+
+func (r Rows) row(i, d int) []float32 { return r.V[i*r.Stride:][:d] }
+
+// Job is one KV head of a sequence of T rows with heads of D components. Q, Y, DY
+// and DQ have the group's query heads.
+type Job struct {
+	T, D          int
+	Window        int // positions visible, 0 for all
+	Scale         float32
+	K, V, DK, DV  Rows
+	Q, Y, DY, DQ  []Rows // by head of the group
+	blocks, dp    int    // of keys; components in whole panels
+	kp, vp, kt    []float32
+	qa, ya, ta    []float32
+	qt, yt        []float32
+	p, ds         []float32 // [blocks][64][64] and [64][64]
+	lse, c        []float32
+	m, l, mb, lb  []float32
+	al, be, top   []float32
+	scratch, line []float32
+}
+
+// Scratch is the number of floats that Run needs for a sequence of t rows.
+func (k *Kernels) Scratch(t, d int) int {
+	blocks, dp := (t+page-1)/page, (d+width-1)/width*width
+	n := blocks * page * (2*d + dp)                                               // kp, vp, kt
+	n += 2*page*d + page*page + 2*page*dp + (blocks+1)*page*page                  // qa, ya, ta, qt, yt, p, ds
+	n += 9*page + page                                                            // statistics, line
+	n += max(k.gemm.ScratchSize(page, d), k.gemm.ScratchSize(page, page)) + 16*16 // alignment of the pieces
+	return n
+}
+
+// carve cuts the scratch memory up.
+func (j *Job) carve(tmp []float32) {
+	cut := func(n int) []float32 {
+		v := tmp[:n:n]
+		tmp = tmp[(n+15)&^15:]
+		return v
+	}
+	j.blocks, j.dp = (j.T+page-1)/page, (j.D+width-1)/width*width
+	j.kp, j.vp, j.kt = cut(j.blocks*page*j.D), cut(j.blocks*page*j.D), cut(j.blocks*page*j.dp)
+	j.qa, j.ya, j.ta = cut(page*j.D), cut(page*j.D), cut(page*page)
+	j.qt, j.yt = cut(page*j.dp), cut(page*j.dp)
+	j.p, j.ds = cut(j.blocks*page*page), cut(page*page)
+	for _, v := range []*[]float32{&j.lse, &j.c, &j.m, &j.l, &j.mb, &j.lb, &j.al, &j.be, &j.top, &j.line} {
+		*v = cut(page)
+	}
+	j.scratch = tmp
+}
+
+// rows is the number of rows of a block.
+func (j *Job) rows(b int) int { return min(page, j.T-b*page) }
+
+// sees is the range of slots of block b that row i sees; empty if lo >= hi.
+func (j *Job) sees(i, b int) (lo, hi int) {
+	lo, hi = 0, min(i+1-b*page, page)
+	if j.Window > 0 {
+		lo = max(0, i-j.Window+1-b*page)
+	}
+	return lo, hi
+}
+
+// first is the first block that a row of block a sees.
+func (j *Job) first(a int) int {
+	if j.Window <= 0 {
+		return 0
+	}
+	return max(0, a*page-j.Window+1) / page
+}
+
+// outputs packs n <= 64 rows as outputs of k inputs: two panels.
+func (k *Kernels) outputs(dst []float32, r Rows, first, n, d int) {
+	for o := 0; o < page; o += width {
+		if o >= n {
+			clear(dst[o*d : page*d])
+			return
+		}
+		k.packer.Pack(dst[o*d:(o+width)*d], r.V[(first+o)*r.Stride:], r.Stride, min(width, n-o), d)
+	}
+}
+
+// inputs packs n rows of d components as inputs of d outputs.
+func (k *Kernels) inputs(dst []float32, r Rows, first, n, d int) {
+	for c := 0; c < d; c += width {
+		gemm.PackPanel(k.set, dst[c*n:(c+width)*n], r.V[first*r.Stride+c:], r.Stride, true, min(width, d-c), n)
+	}
+}
+
+// Run adds the gradients of the job to DQ, DK and DV. tmp has Scratch(T, D) floats.
+func (k *Kernels) Run(j *Job, tmp []float32) {
+	j.carve(tmp)
+	for b := range j.blocks {
+		n := j.rows(b)
+		k.outputs(j.kp[b*page*j.D:], j.K, b*page, n, j.D)
+		k.outputs(j.vp[b*page*j.D:], j.V, b*page, n, j.D)
+		k.inputs(j.kt[b*page*j.dp:], j.K, b*page, n, j.D)
+	}
+	for a := range j.blocks {
+		for h := range j.Q {
+			k.queries(j, a, h)
+		}
+	}
+}
+
+// queries does one block of queries of one head against all keys that it sees.
+func (k *Kernels) queries(j *Job, a, h int) {
+	n, d, at := j.rows(a), j.D, a*page
+	q, y, dy := j.Q[h], j.Y[h], j.DY[h]
+	k.gemm.PackA(j.qa, q.V[at*q.Stride:], q.Stride, n, d)
+	k.gemm.PackA(j.ya, dy.V[at*dy.Stride:], dy.Stride, n, d)
+	k.inputs(j.qt, q, at, n, d)
+	k.inputs(j.yt, dy, at, n, d)
+	k.scores(j, a, n)
+	for i := range n {
+		j.lse[i] = j.m[i] + canon.Log(j.l[i])
+		j.c[i] = blas1.Dot(k.set, dy.row(at+i, d), y.row(at+i, d))
+	}
+	for b := j.first(a); b <= a; b++ {
+		k.pairs(j, a, b, h, n)
+	}
+}
+
+// product writes dst[n][64] = A·Wᵀ for packed rows and a block of two panels.
+func (k *Kernels) product(j *Job, dst, a, w []float32, n int) {
+	clear(dst[:n*page])
+	k.gemm.Accumulate(dst, page, page, a, n, j.D, w, dotCuts(j.D), 0, page/width, j.scratch)
+}
+
+// cuts of DOT over up to 1024 components.
+var cuts = []int{128, 256, 384, 512, 640, 768, 896, 1024}
+
+func dotCuts(d int) []int {
+	if d%128 == 0 && d <= 1024 {
+		return cuts[:d/128]
+	}
+	return append(append([]int(nil), cuts[:d/128]...), d)
+}
+
+// scores forms the scaled scores of a block of queries and their m and l.
+func (k *Kernels) scores(j *Job, a, n int) {
+	v := k.vec
+	for i := range j.m {
+		j.m[i], j.l[i] = float32(math.Inf(-1)), 0
+	}
+	for b := j.first(a); b <= a; b++ {
+		s := j.p[b*page*page:][:page*page]
+		k.product(j, s, j.qa, j.kp[b*page*j.D:], n)
+		v.Scale(s[:n*page], s[:n*page], j.Scale)
+		copy(j.mb, j.m)
+		for i := range n {
+			lo, hi := j.sees(a*page+i, b)
+			j.lb[i] = 0
+			if lo >= hi {
+				continue
+			}
+			row := s[i*page:][:page]
+			j.mb[i] = v.Max(row[lo:hi])
+			clear(j.line[:lo])
+			clear(j.line[hi:])
+			v.ExpSub(j.line[lo:hi], row[lo:hi], j.mb[i])
+			j.lb[i] = v.Sum(j.line)
+		}
+		for i := range n {
+			if j.top[i] = j.m[i]; j.mb[i] > j.top[i] {
+				j.top[i] = j.mb[i]
+			}
+		}
+		v.Sub(j.al[:n], j.m[:n], j.top[:n])
+		v.Exp(j.al[:n], j.al[:n])
+		v.Sub(j.be[:n], j.mb[:n], j.top[:n])
+		v.Exp(j.be[:n], j.be[:n])
+		v.Mul(j.al[:n], j.al[:n], j.l[:n])
+		v.FMA(j.al[:n], j.lb[:n], j.be[:n])
+		for i := range n {
+			if lo, hi := j.sees(a*page+i, b); lo < hi {
+				j.m[i], j.l[i] = j.top[i], j.al[i]
+			}
+		}
+	}
+}
+
+// pairs does the queries of block a and the keys of block b.
+func (k *Kernels) pairs(j *Job, a, b, h, n int) {
+	v, keys := k.vec, j.rows(b)
+	p, ds := j.p[b*page*page:][:page*page], j.ds
+	k.product(j, ds, j.ya, j.vp[b*page*j.D:], n)
+	for i := range n {
+		row, dr := p[i*page:][:page], ds[i*page:][:page]
+		lo, hi := j.sees(a*page+i, b)
+		hi = max(hi, lo)
+		lo = min(lo, page)
+		hi = min(hi, page)
+		clear(row[:lo])
+		clear(row[hi:])
+		clear(dr[:lo])
+		clear(dr[hi:])
+		v.ExpSub(row[lo:hi], row[lo:hi], j.lse[i])
+		v.AddScalar(dr[lo:hi], dr[lo:hi], -j.c[i])
+		v.Mul(dr[lo:hi], row[lo:hi], dr[lo:hi])
+		v.Scale(dr[lo:hi], dr[lo:hi], j.Scale)
+	}
+	one := [1]int{keys}
+	k.gemm.PackA(j.ta, ds, page, n, keys)
+	dq := j.DQ[h]
+	k.gemm.Accumulate(dq.V[a*page*dq.Stride:], dq.Stride, j.D, j.ta, n, keys, j.kt[b*page*j.dp:], one[:], 0, j.dp/width, j.scratch)
+	one[0] = n
+	tiles := k.gemm.Tiles(keys)
+	k.gemm.PackTrans(j.ta, ds, page, keys, n, 0, tiles)
+	k.gemm.Accumulate(j.DK.V[b*page*j.DK.Stride:], j.DK.Stride, j.D, j.ta, keys, n, j.qt, one[:], 0, j.dp/width, j.scratch)
+	k.gemm.PackTrans(j.ta, p, page, keys, n, 0, tiles)
+	k.gemm.Accumulate(j.DV.V[b*page*j.DV.Stride:], j.DV.Stride, j.D, j.ta, keys, n, j.yt, one[:], 0, j.dp/width, j.scratch)
+}

@@ -1,0 +1,190 @@
+// Package deltagrad computes the gradient of the gated delta rule of one head over
+// one sequence (docs/numerics.md 10) with row kernels: the rows run backwards, the
+// states in between are formed again from one in every 32. Every instruction set
+// gives the same bits.
+package deltagrad
+
+import (
+	"samebit/backend/cpu/internal/gemm/blas1"
+	"samebit/backend/cpu/internal/isa"
+	"samebit/backend/cpu/internal/vec"
+)
+
+const (
+	kb    = 128 // the block of a DOT
+	every = 32  // rows between kept states
+)
+
+// Kernels are those of one instruction set.
+type Kernels struct {
+	set isa.Set
+	vec *vec.Kernels
+}
+
+// For returns the kernels of an available set.
+func For(s isa.Set) *Kernels { return &Kernels{s, vec.For(s)} }
+
+// Rows are the rows of one head: row t lies at V[t·Stride:].
+type Rows struct {
+	V      []float32
+	Stride int
+}
+
+func (r Rows) at(t, n int) []float32 { return r.V[t*r.Stride:][:n] }
+
+// Head is the work of one value head over T rows. Start is the state before the
+// first [Dk][Dv]. The gradients DQ to DBeta are added to.
+type Head struct {
+	T, Dk, Dv               int
+	Start                   []float32
+	Q, K, V, G, Beta, DY    Rows
+	DQ, DK, DV, DG, DBeta   Rows
+	kept                    []float32 // every 32nd state
+	state                   []float32 // [Dk][Dv]
+	hist                    []float32 // [every+1][Dv][Dk]: states of the rows under way, turned
+	d, off                  []float32 // [every][Dv]
+	ds, turned              []float32 // gradient of the state, [Dk][Dv] and [Dv][Dk]
+	total, acc, a, b, dd, u []float32
+}
+
+// Scratch is the number of floats that Run needs for t rows.
+func Scratch(t, dk, dv int) int {
+	n := dk * dv
+	return (t+every-1)/every*n + n + (every+1)*n + 2*every*dv + 2*n + 6*max(dk, dv) + 16*12
+}
+
+func (h *Head) carve(tmp []float32) {
+	cut := func(n int) []float32 {
+		v := tmp[:n:n]
+		tmp = tmp[(n+15)&^15:]
+		return v
+	}
+	n, most := h.Dk*h.Dv, max(h.Dk, h.Dv)
+	h.kept, h.state, h.hist = cut((h.T+every-1)/every*n), cut(n), cut((every+1)*n)
+	h.d, h.off, h.ds, h.turned = cut(every*h.Dv), cut(every*h.Dv), cut(n), cut(n)
+	for _, v := range []*[]float32{&h.total, &h.acc, &h.a, &h.b, &h.dd, &h.u} {
+		*v = cut(most)
+	}
+}
+
+// Run adds the gradients of a head. tmp has Scratch(T, Dk, Dv) floats.
+func (k *Kernels) Run(h *Head, tmp []float32) {
+	h.carve(tmp)
+	n := h.Dk * h.Dv
+	copy(h.state, h.Start[:n])
+	for t := range h.T {
+		if t%every == 0 {
+			copy(h.kept[t/every*n:][:n], h.state)
+		}
+		k.forward(h, t, -1)
+	}
+	clear(h.ds)
+	clear(h.turned)
+	for first := (h.T - 1) / every * every; first >= 0; first -= every {
+		copy(h.state, h.kept[first/every*n:][:n])
+		for i := range h.Dk {
+			for j := range h.Dv {
+				h.hist[j*h.Dk+i] = h.state[i*h.Dv+j]
+			}
+		}
+		last := min(first+every, h.T)
+		for t := first; t < last; t++ {
+			k.forward(h, t, t-first)
+		}
+		for t := last - 1; t >= first; t-- {
+			k.backward(h, t, t-first)
+		}
+	}
+}
+
+// dot writes total[i] = Σ over rows r of DOT's blocks of FMA(x[r], m[r][i], acc).
+func (k *Kernels) dot(total, acc, x, m []float32) {
+	n := len(total)
+	clear(total)
+	for b := 0; b < len(x); b += kb {
+		clear(acc[:n])
+		for r := b; r < min(b+kb, len(x)); r++ {
+			k.vec.FMAScalar(acc[:n], x[r], m[r*n:(r+1)*n])
+		}
+		k.vec.Add(total, total, acc[:n])
+	}
+}
+
+// forward makes the state after row t, and with slot >= 0 remembers it.
+func (k *Kernels) forward(h *Head, t, slot int) {
+	v, dv := k.vec, h.Dv
+	key, g := h.K.at(t, h.Dk), h.G.at(t, 1)[0]
+	v.Scale(h.state, h.state, g)
+	d, off := h.a[:dv], h.b[:dv]
+	if slot >= 0 {
+		d, off = h.d[slot*dv:][:dv], h.off[slot*dv:][:dv]
+	}
+	k.dot(h.total[:dv], h.acc, key, h.state)
+	v.Sub(off, h.V.at(t, dv), h.total[:dv])
+	v.Scale(d, off, h.Beta.at(t, 1)[0])
+	for i, x := range key {
+		v.FMAScalar(h.state[i*dv:(i+1)*dv], x, d)
+	}
+	if slot < 0 {
+		return
+	}
+	n := h.Dk * dv
+	past, next := h.hist[slot*n:][:n], h.hist[(slot+1)*n:][:n]
+	v.Scale(next, past, g)
+	for j, x := range d {
+		v.FMAScalar(next[j*h.Dk:(j+1)*h.Dk], x, key)
+	}
+}
+
+// backward takes the gradient of the state after row t to that before it.
+func (k *Kernels) backward(h *Head, t, slot int) {
+	v, dk, dv := k.vec, h.Dk, h.Dv
+	n := dk * dv
+	past, next := h.hist[slot*n:][:n], h.hist[(slot+1)*n:][:n]
+	d, off := h.d[slot*dv:][:dv], h.off[slot*dv:][:dv]
+	q, key, dy, g := h.Q.at(t, dk), h.K.at(t, dk), h.DY.at(t, dv), h.G.at(t, 1)[0]
+
+	k.dot(h.total[:dk], h.acc, dy, next)
+	dq := h.DQ.at(t, dk)
+	v.Add(dq, dq, h.total[:dk])
+	for i, x := range q {
+		v.FMAScalar(h.ds[i*dv:(i+1)*dv], x, dy)
+	}
+	for j, x := range dy {
+		v.FMAScalar(h.turned[j*dk:(j+1)*dk], x, q)
+	}
+	dd, u := h.dd[:dv], h.u[:dv]
+	k.dot(dd, h.acc, key, h.ds)
+	v.Scale(u, dd, h.Beta.at(t, 1)[0])
+	dvr := h.DV.at(t, dv)
+	v.Add(dvr, dvr, u)
+	h.DBeta.at(t, 1)[0] += blas1.Dot(k.set, dd, off)
+
+	e, f := h.a[:dk], h.b[:dk]
+	k.dot(e, h.acc, d, h.turned)
+	v.Scale(next, past, g) // the decayed state; next is no longer needed
+	k.dot(f, h.acc, u, next)
+	v.Sub(e, e, f)
+	dkr := h.DK.at(t, dk)
+	v.Add(dkr, dkr, e)
+
+	for i, x := range key {
+		v.FMAScalar(h.ds[i*dv:(i+1)*dv], -x, u)
+	}
+	v.Scale(e, key, -1)
+	for j, x := range u {
+		v.FMAScalar(h.turned[j*dk:(j+1)*dk], x, e)
+	}
+	slope, acc := h.total[:dk], h.acc[:dk]
+	clear(slope)
+	for b := 0; b < dv; b += kb {
+		clear(acc)
+		for j := b; j < min(b+kb, dv); j++ {
+			v.FMA(acc, h.turned[j*dk:(j+1)*dk], past[j*dk:(j+1)*dk])
+		}
+		v.Add(slope, slope, acc)
+	}
+	h.DG.at(t, 1)[0] += v.Sum(slope)
+	v.Scale(h.ds, h.ds, g)
+	v.Scale(h.turned, h.turned, g)
+}
