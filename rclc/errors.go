@@ -3,6 +3,7 @@ package rclc
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Causes, for errors.Is. The text of an error names the numbers and the remedy;
@@ -59,8 +60,24 @@ func (e *coded) Unwrap() []error {
 // further cause.
 func fail(cause error, code, format string, args ...any) error {
 	err := fmt.Errorf("rclc: "+format, args...)
-	return &coded{cause: cause, code: code, text: err.Error(), err: errors.Unwrap(err)}
+	return &coded{cause: cause, code: code, text: once(err.Error()), err: errors.Unwrap(err)}
 }
+
+// within says where an error happened.
+func within(err error, format string, args ...any) error {
+	return &located{text: once("rclc: " + fmt.Sprintf(format, args...) + ": " + err.Error()), err: err}
+}
+
+type located struct {
+	text string
+	err  error
+}
+
+func (e *located) Error() string { return e.text }
+func (e *located) Unwrap() error { return e.err }
+
+// once leaves the package's name only in front.
+func once(text string) string { return strings.ReplaceAll(text, ": rclc: ", ": ") }
 
 // Code returns the short name of an error, such as "budget_below_floor"; "" for
 // errors of others and for nil. Codes do not change between versions.
@@ -94,7 +111,7 @@ type SelectionError struct {
 }
 
 func (e *SelectionError) Error() string {
-	return fmt.Sprintf("rclc: sender %d, request %d: %s", e.Sender, e.Request, plain(e.Err))
+	return once(fmt.Sprintf("rclc: sender %d, request %d: %v", e.Sender, e.Request, e.Err))
 }
 
 // Code is that of the reason, "selector" if it has none.

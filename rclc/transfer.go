@@ -3,7 +3,6 @@ package rclc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 )
@@ -95,7 +94,7 @@ func (t *transfer) prepare(ctx context.Context, sources []Source) error {
 		}
 		s, err := source.Sender(ctx)
 		if err != nil {
-			return fmt.Errorf("rclc: sender %d: %w", i, err)
+			return within(err, "sender %d", i)
 		}
 		t.senders = append(t.senders, s)
 	}
@@ -119,7 +118,7 @@ func (t *transfer) prepare(ctx context.Context, sources []Source) error {
 			}
 			var err error
 			if t.plans[q][k], err = p.Plan(ctx, r, t.cfg.Placement); err != nil {
-				return fmt.Errorf("rclc: receiver %d, request %d: %w", k, q, err)
+				return within(err, "receiver %d, request %d", k, q)
 			}
 		}
 	}
@@ -204,7 +203,7 @@ func (t *transfer) fit(q int, senders []*Sender) error {
 	}
 	var err error
 	if t.counts[q], err = Fit(caps, floors, available); err != nil && len(t.requests) > 1 {
-		err = fmt.Errorf("rclc: request %d: %w", q, err)
+		err = within(err, "request %d", q)
 	}
 	return err
 }
@@ -413,7 +412,7 @@ func (t *transfer) deliver(ctx context.Context) error {
 				err = to.Deliver(ctx, own)
 			}
 			if err != nil {
-				return fmt.Errorf("rclc: receiver %d, request %d: %w", k, q, err)
+				return within(err, "receiver %d, request %d", k, q)
 			}
 		}
 	}

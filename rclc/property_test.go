@@ -1,0 +1,338 @@
+package rclc
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"samebit/state"
+)
+
+// FuzzSelectSpans compares span selection with the rules, tried out one by one.
+func FuzzSelectSpans(f *testing.F) {
+	f.Add(uint64(1), 10, 4, 3, 1, false)
+	f.Add(uint64(7), 66, 19, 16, 3, true)
+	f.Add(uint64(9), 1, 1, 1, 0, false)
+	f.Fuzz(func(t *testing.T, seed uint64, n, budget, span, protect int, ties bool) {
+		n, protect = 1+abs(n)%90, abs(protect)%5
+		budget, span = 1+abs(budget)%(n+3), 1+abs(span)%(n+5)
+		r := rand.New(rand.NewPCG(seed, 3))
+		scores := make([]float32, n)
+		for i := range scores {
+			if scores[i] = float32(r.NormFloat64()); ties {
+				scores[i] = float32(r.IntN(3))
+			}
+		}
+		var protected []int
+		for range protect {
+			protected = append(protected, r.IntN(n))
+		}
+		got, err := SelectSpans(scores, budget, protected, span)
+		want, wantErr := plainSpans(scores, budget, protected, span)
+		if (err != nil) != wantErr {
+			t.Fatalf("error %v, want one: %v", err, wantErr)
+		}
+		if err == nil && !slices.Equal(got, want) {
+			t.Fatalf("%d of %v, spans of %d, protected %v: selected %v, want %v", budget, scores, span, protected, got, want)
+		}
+		if err == nil && len(got) != min(budget, n) {
+			t.Fatalf("%d positions of a budget of %d", len(got), budget)
+		}
+	})
+}
+
+func abs(n int) int { return max(n, -max(n, math.MinInt+1)) & math.MaxInt }
+
+// plainSpans is the text of SelectSpans as slow code.
+func plainSpans(scores []float32, budget int, protected []int, span int) (kept []int, bad bool) {
+	have := map[int]bool{}
+	for _, p := range protected {
+		have[p] = true
+	}
+	if len(have) > budget {
+		return nil, true
+	}
+	taken := map[int]bool{}
+	for len(have) < min(budget, len(scores)) {
+		best, bestMean := -1, 0.0
+		for i := 0; i*span < len(scores); i++ {
+			sum, n := 0.0, 0
+			for p := i * span; p < min(len(scores), (i+1)*span); p++ {
+				sum, n = sum+float64(scores[p]), n+1
+			}
+			if mean := sum / float64(n); !taken[i] && (best < 0 || mean > bestMean) {
+				best, bestMean = i, mean
+			}
+		}
+		taken[best] = true
+		lo, hi := best*span, min(len(scores), (best+1)*span)
+		var free []int
+		top := lo
+		for p := lo; p < hi; p++ {
+			if !have[p] {
+				free = append(free, p)
+			}
+			if scores[p] > scores[top] {
+				top = p
+			}
+		}
+		room := budget - len(have)
+		if len(free) > room {
+			from := 0
+			for i := range len(free) - room + 1 {
+				key := func(i int) [3]int {
+					a, b := free[i], free[i+room-1]
+					d := a + b - 2*top
+					return [3]int{max(d, -d), b - a, a}
+				}
+				if k, l := key(i), key(from); slices.Compare(k[:], l[:]) < 0 {
+					from = i
+				}
+			}
+			free = free[from : from+room]
+		}
+		for _, p := range free {
+			have[p] = true
+		}
+	}
+	for p := range have {
+		kept = append(kept, p)
+	}
+	slices.Sort(kept)
+	return kept, false
+}
+
+// FuzzSupport checks the bounds of CacheBack's factor on weights: from 1 to
+// R·min(R, 7), up to the rounding of sums; and that rows or heads given twice change
+// nothing but that.
+func FuzzSupport(f *testing.F) {
+	f.Add(uint64(1), 5, 3, 2)
+	f.Add(uint64(2), 40, 9, 4)
+	f.Add(uint64(3), 3, 1, 1)
+	f.Fuzz(func(t *testing.T, seed uint64, n, rows, heads int) {
+		n, rows, heads = 1+abs(n)%50, 1+abs(rows)%12, 1+abs(heads)%4
+		r := rand.New(rand.NewPCG(seed, 5))
+		w := make([][]float32, rows*heads)
+		for i := range w {
+			w[i] = make([]float32, n)
+			sum := 0.0
+			for p := range w[i] {
+				x := math.Exp(3 * r.NormFloat64())
+				w[i][p], sum = float32(x), sum+x
+			}
+			for p := range w[i] {
+				w[i][p] = float32(float64(w[i][p]) / sum)
+			}
+		}
+		votes, energy, row := plainVotes(w, rows, heads, n)
+		for p := range energy {
+			if energy[p] == 0 {
+				continue
+			}
+			ratio, most := float64(row[p])/float64(energy[p]), float64(rows*min(rows, 7))
+			if ratio < 1-1e-5 || ratio > most*(1+1e-5) {
+				t.Fatalf("position %d: a ratio of %v, want 1 to %v", p, ratio, most)
+			}
+		}
+		var twice [][]float32
+		for i := range w {
+			twice = append(twice, w[i])
+			if i%heads == heads-1 { // the row once more
+				twice = append(twice, w[i-heads+1:i+1]...)
+			}
+		}
+		v2, e2, r2 := plainVotes(twice, 2*rows, heads, n)
+		for k, pair := range [][2][]float32{{votes, v2}, {energy, e2}, {row, r2}} {
+			for p := range pair[0] {
+				if a, b := float64(pair[0][p]), float64(pair[1][p]); math.Abs(a-b) > 1e-5*math.Abs(a) {
+					t.Fatalf("vector %d at %d is %v, and %v of rows given twice", k, p, a, b)
+				}
+			}
+		}
+	})
+}
+
+// plainVotes forms votes and energies of one layer with one group of heads; w is
+// [rows·heads][n].
+func plainVotes(w [][]float32, rows, heads, n int) (votes, energy, row []float32) {
+	v := newVotes(n, rows, heads, 1, true)
+	sum, square := make([]float32, n), make([]float32, n)
+	m, top := make([]float32, n), make([]float32, n)
+	for r := range rows {
+		for p := range m {
+			m[p] = 0
+			for h := range heads {
+				m[p] += w[r*heads+h][p]
+			}
+			m[p] /= float32(heads)
+			sum[p] += m[p]
+		}
+		max7(top, m)
+		for p := range top {
+			x := 256 * top[p]
+			square[p] += float32(x * x)
+		}
+	}
+	v.add([][]float32{sum}, [][]float32{square})
+	return v.votes, v.energy, v.rowEnergy
+}
+
+func FuzzParsePositions(f *testing.F) {
+	f.Add([]byte(`[1, 2.5, "x", true, null, -3]`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var v any
+		v = string(raw)
+		if l, err := ParsePositions(v); err == nil {
+			t.Errorf("a text gives %v", l)
+		}
+		list := make([]any, 0, len(raw))
+		for i, b := range raw {
+			list = append(list, []any{float64(b), int(b), int64(b), true, float64(b) + 0.5, nil}[(i+int(b))%6])
+		}
+		l, err := ParsePositions(list)
+		if err == nil && len(l) != len(list) || err != nil && Code(err) != "selection_non_integer" {
+			t.Errorf("%v of %v, %v", l, list, err)
+		}
+	})
+}
+
+// Names of selectors are read back.
+func TestParseSelector(t *testing.T) {
+	for _, s := range []Selector{CacheBack{}, QSnap{Span: 3}, ChunkKV{Chunk: 4, Window: 5, Kernel: 7}, CacheBack{Span: 1 << 40}} {
+		name := s.(Namer).Name()
+		got, err := ParseSelector(name)
+		if err != nil || got.(Namer).Name() != name {
+			t.Errorf("%q gives %v, %v", name, got, err)
+		}
+	}
+	for name, code := range map[string]string{
+		"": "selector_name", "recent": "selector_name", "cacheback span": "selector_name", "qsnap span=x": "selector_name",
+		"qsnap window=4": "selector_name", "cacheback span=2 span=2": "selector_name", "cacheback span=0": "bad_span_size", "chunkkv kernel=0": "bad_chunk_options",
+	} {
+		if _, err := ParseSelector(name); Code(err) != code {
+			t.Errorf("%q: error %v, want %s", name, err, code)
+		}
+	}
+}
+
+// varied is a model that says something else about itself.
+func varied(m *Model, change func(*Model)) *Model {
+	o := &Model{Info: m.Info, Tokenizer: m.Tokenizer, Chat: m.Chat, dec: m.dec, pool: m.pool, full: m.full, serial: m.serial}
+	change(o)
+	return o
+}
+
+// TestBadInput goes through what a transfer refuses, by code.
+func TestBadInput(t *testing.T) {
+	m := core(t, processor(t, 1, ""), "qwen3-tied-fp32", ModelConfig{Tokenizer: byteTokens{}})
+	good := tokens(t, m, script(1, 60, 200))
+	with := func(f func(s *Sender)) []Source {
+		s := good.Retain()
+		t.Cleanup(s.Release)
+		s.Rows = slices.Clone(s.Rows)
+		f(s)
+		return []Source{s}
+	}
+	ids := func(n int) []Request { return []Request{{IDs: script(3, n, 200)}} }
+	vec := make([]float32, m.Info.Hidden)
+	nowhere := []Receiver{ReceiverFunc(func(context.Context, Delivery) error { t.Error("something was delivered"); return nil })}
+	planner := func(change func(m *Model)) []Receiver {
+		return []Receiver{&inbox{m: varied(m, change)}}
+	}
+	for _, c := range []struct {
+		code string
+		is   error
+		from []Source
+		to   []Receiver
+		req  []Request
+		cfg  Config
+	}{
+		{"senders_empty", ErrOption, []Source{}, nil, nil, Config{}},
+		{"senders_empty", ErrOption, []Source{nil}, nil, nil, Config{}},
+		{"receivers_empty", ErrOption, nil, []Receiver{}, nil, Config{}},
+		{"receivers_empty", ErrOption, nil, []Receiver{nil}, nil, Config{}},
+		{"requests_empty", ErrOption, nil, nil, []Request{}, Config{}},
+		{"form", ErrOption, nil, nil, nil, Config{Form: 7}},
+		{"placement", ErrOption, nil, nil, nil, Config{Placement: Placement{After: "x"}}},
+		{"parallel", ErrOption, nil, nil, nil, Config{Parallel: -1}},
+		{"reason_context", ErrOption, nil, nil, nil, Config{Reason: Latent{Steps: 1}, ReasonContext: 9}},
+		{"reason_missing", ErrOption, nil, nil, nil, Config{ReasonBudget: 3}},
+		{"reason_missing", ErrOption, nil, nil, nil, Config{ReasonContext: Selected}},
+		{"reason_budget", ErrOption, nil, nil, nil, Config{Reason: Latent{Steps: 1}, ReasonContext: Selected}},
+		{"reason_budget", ErrOption, nil, nil, nil, Config{Reason: Latent{Steps: 1}, ReasonBudget: -1}},
+		{"latent_limit", ErrReason, nil, nil, nil, Config{Reason: Latent{Steps: 9}, ReasonBudget: 3}},
+		{"bad_span_size", ErrSelection, nil, nil, nil, Config{Selector: CacheBack{Span: -1}}},
+		{"bad_chunk_options", ErrSelection, nil, nil, nil, Config{Selector: ChunkKV{Kernel: 4}}},
+		{"sender_too_short", ErrSelection, nil, nil, nil, Config{Selector: ChunkKV{Window: 60}}},
+		{"budget_below_floor", ErrBudget, with(func(s *Sender) {
+			s.Latent = 20
+			for i := 40; i < 60; i++ {
+				s.Rows[i] = state.Row{Token: -1, Vec: vec}
+			}
+		}), nil, nil, Config{}},
+		{"context_limit", ErrContext, nil, nil, ids(453), Config{}}, // cb22: 60 + 453 > 512
+		{"request_empty", ErrRequest, nil, nil, []Request{{}}, Config{}},
+		{"request_empty", ErrRequest, nil, nil, []Request{{Text: " \n"}}, Config{}},
+		{"request_empty", ErrRequest, nil, nil, []Request{{IDs: []int32{}}}, Config{}},
+		{"request_vocab", ErrRequest, nil, nil, []Request{{IDs: []int32{1, 512}}}, Config{}},
+		{"request", ErrRequest, nil, nil, []Request{{Text: "a", IDs: []int32{1}}}, Config{}},
+		{"model", ErrState, with(func(s *Sender) { s.Model = nil }), nil, nil, Config{}},
+		{"model", ErrState, with(func(s *Sender) { s.Model = varied(m, func(o *Model) { o.full = []bool{false} }) }), nil, nil, Config{}},
+		{"rows", ErrState, with(func(s *Sender) { s.Rows = nil }), nil, nil, Config{}},
+		{"rows", ErrState, with(func(s *Sender) { s.Rows[3] = state.Row{Token: -1} }), nil, nil, Config{}},
+		{"width_mismatch", ErrState, with(func(s *Sender) { s.Rows[3].Vec = vec[1:] }), nil, nil, Config{}},
+		{"vocab_range", ErrState, with(func(s *Sender) { s.Rows[3].Token = 512 }), nil, nil, Config{}},
+		{"counts", ErrState, with(func(s *Sender) { s.Latent = 60 }), nil, nil, Config{}},
+		{"counts", ErrState, with(func(s *Sender) { s.Inherited = 61 }), nil, nil, Config{}},
+		{"ids", ErrState, with(func(s *Sender) { s.Latent = 1 }), nil, nil, Config{}},
+		{"ids", ErrState, with(func(s *Sender) { s.NoIDs = true }), nil, nil, Config{}},
+		{"ids", ErrState, with(func(s *Sender) {
+			s.NoIDs = true
+			for i := range s.Rows {
+				s.Rows[i] = state.Row{Token: -1, Vec: vec}
+			}
+		}), nil, nil, Config{Form: TokenIDs}},
+		{"cache_length", ErrState, with(func(s *Sender) { s.Rows = s.Rows[1:] }), nil, nil, Config{}},
+		{"snapshot", ErrState, with(func(s *Sender) { s.Release() }), nil, nil, Config{}},
+		{"snapshot", ErrState, with(func(s *Sender) { s.Model = varied(m, func(o *Model) { o.Info.ID[3]++ }) }), nil, nil, Config{}},
+		{"width_mismatch", ErrState, with(func(s *Sender) { s.LastHidden = vec[1:] }), nil, nil, Config{}},
+		{"geometry", ErrIncompatible, nil, planner(func(m *Model) { m.Info.KVHeads++ }), nil, Config{}},
+		{"geometry", ErrIncompatible, nil, planner(func(m *Model) { m.Info.LayerTypes = []string{FullLayer} }), nil, Config{}},
+		{"model_type", ErrIncompatible, nil, planner(func(m *Model) { m.Info.ModelType = "llama" }), nil, Config{}},
+		{"checkpoint", ErrIncompatible, nil, planner(func(m *Model) { m.Info.Checkpoint = "other" }), nil, Config{}},
+		{"vocabulary", ErrIncompatible, nil, planner(func(m *Model) { m.Info.Tokens[0]++ }), nil, Config{}},
+		{"model_digest", ErrIncompatible, nil, planner(func(m *Model) { m.Info.ID[0]++ }), nil, Config{}},
+		{"receiver_full", ErrReceiverFull, nil, []Receiver{&inbox{m: m, limit: 4}}, nil, Config{}},
+		{"plan", ErrOption, nil, []Receiver{&inbox{m: m, limit: 513}}, nil, Config{}},
+		{"chat_template", ErrRequest, nil, []Receiver{&inbox{m: m}}, []Request{{Text: "a"}}, Config{}},
+		{"request_placement", ErrRequest, nil, []Receiver{&inbox{m: m}}, nil, Config{Placement: Placement{InTurn: true}}},
+	} {
+		if c.from == nil {
+			c.from = []Source{good}
+		}
+		if c.to == nil {
+			c.to = nowhere
+		}
+		if c.req == nil {
+			c.req = ids(3)
+		}
+		err := Transfer(bg, c.from, c.to, c.req, c.cfg)
+		if Code(err) != c.code || !errors.Is(err, c.is) {
+			t.Errorf("error %v with code %q, want %q of %v", err, Code(err), c.code, c.is)
+		}
+		if err != nil && strings.Count(err.Error(), "rclc: ") > 1 {
+			t.Errorf("the error repeats itself: %v", err)
+		}
+		for _, r := range c.to {
+			b, ok := r.(*inbox)
+			if !ok || len(b.got) == 0 {
+				continue
+			}
+			t.Errorf("%s: something was delivered", c.code)
+		}
+	}
+}
