@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -44,6 +45,10 @@ type Config struct {
 	// Timeout of every single answer of the server; 0 means 5 s. A Put or a Get of a
 	// large entry takes many.
 	Timeout time.Duration
+
+	// Tests put faults between us and the server, and die at named points.
+	wrap  func(net.Conn) net.Conn
+	fault func(point string)
 }
 
 const (

@@ -1,11 +1,13 @@
 // Package natsbus shares what one machine has computed with others, over NATS: a
-// [Store] keeps the prefixes of package cache in JetStream's object store.
+// [Store] keeps the prefixes of package cache in JetStream's object store, and a
+// [Bus] carries the deliveries of package rclc from sender to receiver.
 package natsbus
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -73,11 +75,15 @@ func dial(ctx context.Context, cfg Config, s *embedded) (*Conn, error) {
 	}
 	c := &Conn{cfg: cfg, closed: make(chan struct{})}
 	c.up, c.down = context.WithCancelCause(context.Background())
-	d := &dialer{ctx: ctx, timeout: cfg.Timeout}
+	d := &dialer{ctx: ctx, timeout: cfg.Timeout, wrap: cfg.wrap}
 	o := append(auth,
 		nats.Name("samebit"),
 		nats.Timeout(cfg.Timeout),
 		nats.MaxReconnects(-1),
+		nats.CustomReconnectDelay(func(tries int) time.Duration { // soon at first, then about every 2 s
+			d := min(20*time.Millisecond<<min(tries, 7), 2*time.Second)
+			return d + rand.N(d/4)
+		}),
 		nats.ReconnectBufSize(-1), // a request that cannot be sent now is an error now
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { c.lose() }),
 		nats.ReconnectHandler(func(*nats.Conn) { c.regain() }),
@@ -146,6 +152,13 @@ func (c *Conn) regain() {
 	c.up, c.down = context.WithCancelCause(context.Background())
 }
 
+// fault is where tests let the process die.
+func (c *Conn) fault(point string) {
+	if c.cfg.fault != nil {
+		c.cfg.fault(point)
+	}
+}
+
 func (c *Conn) heard(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,9 +207,20 @@ func (c *Conn) ask(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
+// grace is how long what was begun is brought to an end after a context has ended.
+const grace = time.Second
+
+// lingering returns a context that ends only grace after ctx does.
+func lingering(ctx context.Context) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return late, func() { stop(); cancel() }
+}
+
 // dialer opens connections that a context can abort until it is detached.
 type dialer struct {
 	timeout time.Duration
+	wrap    func(net.Conn) net.Conn // nil for nothing
 	mu      sync.Mutex
 	ctx     context.Context // nil once detached
 	conn    net.Conn
@@ -213,6 +237,9 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: d.timeout}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
+	}
+	if d.wrap != nil {
+		conn = d.wrap(conn)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -55,12 +55,7 @@ func (c *Conn) explain(what string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("natsbus: %s: %s: %w", c.where, what, err)
 	}
-	c.mu.Lock()
-	said := c.lastErr
-	if time.Since(c.lastAt) > 2*c.cfg.Timeout {
-		said = nil
-	}
-	c.mu.Unlock()
+	said := c.said()
 	remedy := ""
 	var network net.Error
 	switch {
@@ -68,7 +63,7 @@ func (c *Conn) explain(what string, err error) error {
 		remedy = "check Token, User and Password, NKey or Creds, and what the account may do"
 	case errors.Is(err, errSilent) && denied(said), errors.Is(err, nats.ErrTimeout) && denied(said):
 		err = fmt.Errorf("%w (%w)", err, said) // a request that is not permitted gets no answer
-		remedy = "let the account use $JS.API.>, $O.> and _INBOX.>"
+		remedy = "let the account use $JS.API.>, $JS.ACK.>, $O.>, samebit.bus.> and _INBOX.>"
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
 		errors.Is(err, nats.ErrNoResponders), hasCode(err, jetstream.JSErrCodeJetStreamNotEnabled, jetstream.JSErrCodeJetStreamNotEnabledForAccount):
 		remedy = "JetStream is off: start the server with -js, or enable it for the account"
@@ -93,6 +88,16 @@ func (c *Conn) explain(what string, err error) error {
 		return fmt.Errorf("natsbus: %s: %s: %w", c.where, what, err)
 	}
 	return fmt.Errorf("natsbus: %s: %s: %w; %s", c.where, what, err, remedy)
+}
+
+// said is what the server said lately outside of answers, nil for nothing.
+func (c *Conn) said() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.lastAt) > 2*c.cfg.Timeout {
+		return nil
+	}
+	return c.lastErr
 }
 
 func denied(err error) bool {

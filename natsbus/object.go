@@ -108,8 +108,9 @@ const seqsKey = "samebit.parts" // sequence numbers of the parts, differences in
 type manifest struct {
 	jetstream.ObjectInfo
 	id    cache.EntryID
-	seq   uint64   // of the message itself
-	parts []uint64 // of the parts, ascending; all but the last have chunk bytes
+	seq   uint64    // of the message itself
+	at    time.Time // when the server stored it
+	parts []uint64  // of the parts, ascending; all but the last have chunk bytes
 	chunk int64
 }
 
@@ -145,7 +146,7 @@ func (s *Store) manifest(ctx context.Context, name objectName) (*manifest, error
 
 // parseManifest leaves parts nil when the message is not a manifest of ours.
 func (s *objects) parseManifest(raw *jetstream.RawStreamMsg) *manifest {
-	m := &manifest{seq: raw.Sequence}
+	m := &manifest{seq: raw.Sequence, at: raw.Time}
 	if json.Unmarshal(raw.Data, &m.ObjectInfo) != nil || m.Deleted || m.Opts == nil || m.Opts.Link != nil {
 		return m
 	}

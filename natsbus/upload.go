@@ -35,7 +35,8 @@ func (s *objects) upload(ctx context.Context, name string, data []byte) error {
 	if err == nil {
 		return nil
 	}
-	clean := context.WithoutCancel(ctx)
+	clean, end := lingering(ctx)
+	defer end()
 	// The confirmation may be what was lost.
 	m, lookErr := s.find(clean, name)
 	if lookErr == nil && m.NUID == nuid {
@@ -60,13 +61,15 @@ func (s *objects) uploadParts(ctx context.Context, subject string, data []byte) 
 		return nil, err
 	}
 	const window = 16 // parts under way
-	lost, release := s.c.attached(context.WithoutCancel(ctx))
+	late, end := lingering(ctx)
+	defer end()
+	late, release := s.c.attached(late)
 	defer release()
 	ctx, detach := s.c.attached(ctx)
 	defer detach()
 	var seqs []uint64
 	var waiting []jetstream.PubAckFuture
-	// wait takes the oldest answer. Cancellation does not keep it from doing so.
+	// wait takes the oldest answer, also for a moment after cancellation.
 	wait := func() error {
 		f := waiting[0]
 		waiting = waiting[1:]
@@ -78,8 +81,8 @@ func (s *objects) uploadParts(ctx context.Context, subject string, data []byte) 
 			return nil
 		case err := <-f.Err():
 			return err
-		case <-lost.Done():
-			return errLost
+		case <-late.Done():
+			return context.Cause(late)
 		case <-t.C:
 			return errSilent
 		}
