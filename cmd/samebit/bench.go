@@ -21,6 +21,7 @@ func newBench() *cobra.Command {
 	var only string
 	var kc bench.KernelConfig
 	var rc bench.ResumeConfig
+	var tc bench.TransferConfig
 	c := &cobra.Command{
 		Use:   "bench [flags]",
 		Short: "Measure a model's speed, or that of single ops",
@@ -30,6 +31,7 @@ print best and median rates. bench/peers measures other engines the same way.`,
   samebit bench -m model.gguf -p 64,512 -d 0,4096 -n 64 -r 10
   samebit bench --seqs 4,16 --json
   samebit bench --resume 4200 --shared 4000 --stride 256
+  samebit bench --transfer 1000 --request 32 --senders 4
   samebit bench --kernels all --threads 1`,
 		Args: noArgs,
 	}
@@ -46,6 +48,9 @@ print best and median rates. bench/peers measures other engines the same way.`,
 	f.IntVar(&rc.Rows, "resume", 0, "measure prompts of `N` tokens that begin like a cached one, cold and resumed")
 	f.IntVar(&rc.Shared, "shared", 0, "with --resume: `N` tokens in common")
 	f.IntVar(&rc.Stride, "stride", 0, "with --resume: `N` tokens between checkpoints (0: 2048)")
+	f.IntVar(&tc.Rows, "transfer", 0, "measure a selection from `N` tokens beside a forward of its request, and a transfer")
+	f.IntVar(&tc.Request, "request", 32, "with --transfer: `N` tokens of the request")
+	f.IntVar(&tc.Senders, "senders", 4, "with --transfer: `N` senders")
 	f.Float64Var(&kc.Seconds, "seconds", 1, "measure each op for `N` seconds")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := errors.Join(mf.check(), atLeast("repeat", 1, cfg.Repeat), atLeast("tokens", 1, cfg.Decode), atLeast("loads", 1, loads),
@@ -82,6 +87,10 @@ print best and median rates. bench/peers measures other engines the same way.`,
 		if rc.Rows > 0 {
 			rc.Name, rc.Repeat = cfg.Name, cfg.Repeat
 			return bench.Resume(c.Context(), dev, dec, rc, emit)
+		}
+		if tc.Rows > 0 {
+			tc.Name, tc.Repeat = cfg.Name, cfg.Repeat
+			return bench.Transfer(c.Context(), dev, dec, tc, emit)
 		}
 		return bench.Model(c.Context(), dev, dec, cfg, emit)
 	}

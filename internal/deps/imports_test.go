@@ -84,7 +84,7 @@ var rooms = []room{
 		"the façade links the processor only: a driver is the user's choice"},
 	{"parity", []string{"backend", "backend/cpu", "nn", "sample", "state", "tensor"}, nil,
 		"it walks the rooms below the façade"},
-	{"bench", []string{"backend", "cache", "backend/cpu", "internal/blockq", "nn", "state", "tensor"}, []string{"golang.org/x/sys"},
+	{"bench", []string{"backend", "cache", "backend/cpu", "internal/blockq", "nn", "rclc", "state", "tensor"}, []string{"golang.org/x/sys"},
 		"measurements take any device and any decoder"},
 	{"gonumblas", []string{"backend", "backend/cpu", "internal/canon", "tensor"}, []string{"gonum.org/v1/gonum"},
 		"a leaf: programs that do not want gonum do not get it"},
