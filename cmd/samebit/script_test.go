@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,7 +38,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"gguf": gguf, "head": head, "copydir": copydir, "exits": exits, "repeated": repeated,
+			"gguf": gguf, "head": head, "copydir": copydir, "exits": exits, "repeated": repeated, "samefield": sameField, "sameresults": sameResults,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -134,5 +136,32 @@ func repeated(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	if got, want := ts.ReadFile(args[0]), strings.Repeat(ts.ReadFile(args[1]), n); got != want {
 		ts.Fatalf("%s is %q, want %q", args[0], got, want)
+	}
+}
+
+// sameField says that two files of JSON have the same value of a field, wherever it is: samefield A B NAME
+func sameField(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: samefield A B NAME")
+	}
+	find := regexp.MustCompile(`"` + args[2] + `":("[^"]*"|\[[^\]]*\]|[^,}]*)`)
+	a, b := find.FindAllString(ts.ReadFile(args[0]), -1), find.FindAllString(ts.ReadFile(args[1]), -1)
+	if len(a) == 0 {
+		ts.Fatalf("%s has no field %q", args[0], args[2])
+	}
+	if slices.Equal(a, b) == neg {
+		ts.Fatalf("%s: %q and %q", args[2], a, b)
+	}
+}
+
+// sameResults says that two runs of eval-selectors gave the same but for times: sameresults A B
+func sameResults(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: sameresults A B")
+	}
+	times := regexp.MustCompile(`"(transfer|generation)_seconds":[^,}]*`)
+	clean := func(name string) string { return times.ReplaceAllString(ts.ReadFile(name), "") }
+	if a, b := clean(args[0]), clean(args[1]); a != b || a == "" {
+		ts.Fatalf("%s:\n%s\n%s:\n%s", args[0], a, args[1], b)
 	}
 }

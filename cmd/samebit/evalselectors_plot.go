@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"image/color"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+
+	"samebit/rclc/eval"
+)
+
+// colours are easy to tell apart, also for those who see red and green as one; the
+// dashes help the others.
+var colours = []color.RGBA{{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255}, {120, 120, 120, 255}, {230, 159, 0, 255}}
+
+var dashes = [][]vg.Length{nil, {6, 3}, {2, 2}, {8, 2, 2, 2}, {1, 3}, {4, 4}}
+
+// plotRows draws the share of right answers, and the share of the evidence that
+// arrived, against the ratio, with 95 % intervals.
+func plotRows(path string, kind string, rows []eval.Row) error {
+	title := "right answers"
+	if kind != "" {
+		title += ", " + kind
+	}
+	left, err := panel(title, "answers that hold the right one, %", kind, rows, func(r eval.Row) eval.Interval { return r.Contains })
+	if err != nil {
+		return err
+	}
+	right, err := panel("evidence that arrived", "of the evidence's positions, %", kind, rows, func(r eval.Row) eval.Interval { return r.Recall })
+	if err != nil {
+		return err
+	}
+	var c vg.CanvasWriterTo
+	w, h := 10*vg.Inch, 4*vg.Inch
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".svg":
+		c = vgsvg.New(w, h)
+	case ".png":
+		c = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(150))}
+	default:
+		return fmt.Errorf("eval-selectors: plot %s: name a file that ends in .svg or .png", path)
+	}
+	dc := draw.New(c)
+	tiles := draw.Tiles{Rows: 1, Cols: 2, PadX: vg.Points(14), PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(6)}
+	for i, p := range plot.Align([][]*plot.Plot{{left, right}}, tiles, dc)[0] {
+		[]*plot.Plot{left, right}[i].Draw(p)
+	}
+	return writeFile(path, func(w io.Writer) error {
+		_, err := c.WriteTo(w)
+		return err
+	})
+}
+
+func panel(title, y, kind string, rows []eval.Row, value func(eval.Row) eval.Interval) (*plot.Plot, error) {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "ratio (positions of the senders per position sent)", y
+	p.Y.Min, p.Y.Max = 0, 100
+	p.Legend.Top, p.Legend.Left = true, false
+	p.Legend.TextStyle.Font.Size = vg.Points(8)
+	p.Add(plotter.NewGrid())
+	var ticks []plot.Tick
+	seen := map[int]bool{}
+	for n, method := range eval.Methods {
+		var line points
+		flat := math.NaN()
+		for _, r := range rows {
+			if r.Kind != kind || r.Method != method || value(r).N == 0 {
+				continue
+			}
+			v := value(r)
+			if r.Ratio == 0 {
+				flat = 100 * v.Mean
+				continue
+			}
+			x := math.Log2(float64(r.Ratio))
+			line.XYs = append(line.XYs, plotter.XY{X: x, Y: 100 * v.Mean})
+			line.YErrors = append(line.YErrors, struct{ Low, High float64 }{100 * (v.Mean - v.Low), 100 * (v.High - v.Mean)})
+			if !seen[r.Ratio] {
+				seen[r.Ratio] = true
+				ticks = append(ticks, plot.Tick{Value: x, Label: strconv.Itoa(r.Ratio)})
+			}
+		}
+		switch {
+		case len(line.XYs) > 0:
+			l, marks, err := plotter.NewLinePoints(line.XYs)
+			if err != nil {
+				return nil, err
+			}
+			bars, err := plotter.NewYErrorBars(line)
+			if err != nil {
+				return nil, err
+			}
+			col := colours[n%len(colours)]
+			l.Color, l.Width, l.Dashes = col, vg.Points(1.5), dashes[n%len(dashes)]
+			marks.Color, marks.Shape = col, draw.CircleGlyph{}
+			bars.Color = col
+			p.Add(l, marks, bars)
+			p.Legend.Add(method, l, marks)
+		case !math.IsNaN(flat):
+			f := plotter.NewFunction(func(float64) float64 { return flat })
+			f.Color, f.Width, f.Dashes = color.Gray{uint8(30 * (n - 5))}, vg.Points(1), []vg.Length{3, vg.Length(n)}
+			p.Add(f)
+			p.Legend.Add(method, f)
+		}
+	}
+	if len(ticks) == 0 {
+		return nil, errors.New("eval-selectors: plot: no result has a ratio: leave --plot out, or compare a selector")
+	}
+	p.X.Tick.Marker = plot.ConstantTicks(ticks)
+	p.X.Min, p.X.Max = ticks[0].Value, ticks[0].Value
+	for _, t := range ticks {
+		p.X.Min, p.X.Max = min(p.X.Min, t.Value), max(p.X.Max, t.Value)
+	}
+	p.X.Min, p.X.Max = p.X.Min-0.2, p.X.Max+1.2 // room for the legend
+	return p, nil
+}
+
+// points are values with errors.
+type points struct {
+	plotter.XYs
+	plotter.YErrors
+}
+
+// writeFile writes a file whole or not at all.
+func writeFile(path string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".samebit-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	if err = write(f); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	if err = f.Chmod(0o644); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
