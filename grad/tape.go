@@ -9,7 +9,6 @@ package grad
 
 import (
 	"fmt"
-	"unsafe"
 
 	"samebit/backend"
 	"samebit/tensor"
@@ -39,40 +38,9 @@ type Tape struct {
 	plan    backend.Plan
 	kv      map[int][2]tensor.Tensor // by layer: what PutKV stored in this pass
 	embeds  []embed
-	written map[place]bool
-	shadows map[any]*shadow
-	epoch   int
-	done    bool // the gradients of the last pass are still there
+	shadows map[any]*shadow // by buffer
+	done    bool            // the gradients of the last pass are still there
 	err     error
-}
-
-// place is where a tensor begins.
-type place struct {
-	buf any
-	off int
-}
-
-func placeOf(t tensor.Tensor) place {
-	b, off := t.Buffer()
-	return place{identity(b), off}
-}
-
-// identity is a key for a buffer: its first byte if it lies in this process, where a
-// Buffer may be a slice; else the buffer itself, a handle of its device.
-func identity(b tensor.Buffer) any {
-	if b == nil {
-		return nil
-	}
-	if h := b.Host(); len(h) > 0 {
-		return unsafe.SliceData(h)
-	}
-	return b
-}
-
-// shadow holds the gradients of a buffer.
-type shadow struct {
-	buf   tensor.Buffer
-	epoch int // of the pass that it was cleared for
 }
 
 // embed is an Embed of the pass, whose rows may be overwritten by continuous ones.
@@ -91,46 +59,21 @@ func NewTape(s backend.Stream, dev backend.Device, p *Params) (*Tape, error) {
 	if p == nil {
 		p = &Params{}
 	}
-	return &Tape{inner: s, g: g, dev: dev, params: p, kv: map[int][2]tensor.Tensor{}, written: map[place]bool{}, shadows: map[any]*shadow{}}, nil
+	return &Tape{inner: s, g: g, dev: dev, params: p, kv: map[int][2]tensor.Tensor{}, shadows: map[any]*shadow{}}, nil
 }
 
 // Device is where the tape's memory lies.
 func (t *Tape) Device() backend.Device { return t.dev }
 
-// Grad is the gradient of an activation, valid from Backward to the next op, and
-// invalid for memory that the pass did not use.
-func (t *Tape) Grad(x tensor.Tensor) tensor.Tensor {
-	b, _ := x.Buffer()
-	if s := t.shadows[identity(b)]; s != nil && s.epoch == t.epoch {
-		return x.On(s.buf)
-	}
-	return tensor.Tensor{}
-}
+// Grad is the gradient of an activation of the last pass, valid until the next op;
+// +0 where the pass did not use it.
+func (t *Tape) Grad(x tensor.Tensor) tensor.Tensor { return t.grad(x) }
 
 // grad is the gradient of x, +0 at first.
 func (t *Tape) grad(x tensor.Tensor) tensor.Tensor {
-	b, _ := x.Buffer()
-	if b == nil {
-		t.fail(fmt.Errorf("grad: %v has no memory", x))
+	s, off := t.shadow(x)
+	if s == nil || t.fail(s.clear(t, off, off+extent(x))) {
 		return tensor.Tensor{}
-	}
-	s := t.shadows[identity(b)]
-	if s == nil {
-		buf, err := t.dev.Alloc(b.Len())
-		if err != nil {
-			t.fail(fmt.Errorf("grad: gradients of %d bytes: %w", b.Len(), err))
-			return tensor.Tensor{}
-		}
-		s = &shadow{buf: buf, epoch: t.epoch - 1}
-		t.shadows[identity(b)] = s
-	}
-	if s.epoch != t.epoch {
-		s.epoch = t.epoch
-		all, err := tensor.New(s.buf, 0, tensor.F32, s.buf.Len()/4)
-		if t.fail(err) {
-			return tensor.Tensor{}
-		}
-		t.g.Zero(all)
 	}
 	return x.On(s.buf)
 }
@@ -155,12 +98,14 @@ func (t *Tape) writes(op string, dst tensor.Tensor) bool {
 		return false
 	}
 	t.begin()
-	p := placeOf(dst)
-	if t.written[p] {
-		t.fail(fmt.Errorf("grad: %s writes %v, which an earlier op of the pass wrote: keep every result (nn.Ctx.Keep)", op, dst))
+	s, off := t.shadow(dst)
+	if s == nil {
 		return false
 	}
-	t.written[p] = true
+	if !s.write(off, off+extent(dst), !dst.Contiguous()) {
+		t.fail(fmt.Errorf("grad: %s writes %v, which the pass wrote before: keep every result (nn.Ctx.Keep)", op, dst))
+		return false
+	}
 	return true
 }
 
@@ -168,7 +113,9 @@ func (t *Tape) writes(op string, dst tensor.Tensor) bool {
 func (t *Tape) begin() {
 	if t.done {
 		t.done = false
-		t.epoch++
+		for _, s := range t.shadows {
+			s.spans = s.spans[:0]
+		}
 	}
 }
 
@@ -184,7 +131,6 @@ func (t *Tape) forget() {
 	clear(t.ops)
 	t.ops, t.embeds = t.ops[:0], t.embeds[:0]
 	clear(t.kv)
-	clear(t.written)
 }
 
 // Seed adds dy to the gradient of y: where Backward begins besides losses.
@@ -209,7 +155,7 @@ func (t *Tape) Backward() error {
 	t.done = true
 	// Shadows of buffers that the pass did not use belong to memory that is gone.
 	for b, s := range t.shadows {
-		if s.epoch != t.epoch {
+		if len(s.spans) == 0 {
 			t.dev.Free(s.buf)
 			delete(t.shadows, b)
 		}

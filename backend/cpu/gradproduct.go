@@ -17,14 +17,20 @@ type gradProduct struct {
 	a, b    matrix // as they lie in memory
 	w       *weight
 	m, n, k int
-	tiles   int // per chunk while packing a
+	per     int // tiles or inputs per chunk while packing
 	chunks  int // of panels
 	packer  gemm.Packer
 }
 
-// product runs the product once pack has filled its panels by strips of strip
-// columns; trans says that a lies transposed.
-func (s *stream) addProduct(trans bool, strip int, pack func(s *stream, worker, chunk int)) {
+// packs is the number of chunks in which rows of n values, one per input, are packed.
+func (p *gradProduct) packs(n int) int {
+	p.per = max(1, rowWork/n)
+	return (p.k + p.per - 1) / p.per
+}
+
+// addProduct packs the operands, of which a lies transposed or not and b either is
+// w, turned, or has the inputs as rows, and runs the product.
+func (s *stream) addProduct(trans bool) {
 	o := &s.grad
 	p := &o.prod
 	if s.err != nil || p.m == 0 || p.n == 0 || p.k == 0 {
@@ -38,22 +44,28 @@ func (s *stream) addProduct(trans bool, strip int, pack func(s *stream, worker, 
 	if len(o.b) < count*panel.Width*p.k {
 		o.b = aligned(count * panel.Width * p.k)
 	}
-	tiles := ks.Tiles(p.m)
-	p.tiles = max(1, rowWork*tiles/(p.m*p.k))
-	packA := func(s *stream, _, chunk int) {
-		p, ks := &s.grad.prod, s.dev.gemm
-		t0 := chunk * p.tiles
-		ks.PackTiles(s.grad.a, p.a.v, p.a.stride, p.m, p.k, t0, min(t0+p.tiles, ks.Tiles(p.m)))
-	}
 	if trans {
-		packA = func(s *stream, _, chunk int) {
+		s.run(p.packs(p.m), func(s *stream, _, chunk int) {
+			p := &s.grad.prod
+			s.dev.gemm.PackTransInputs(s.grad.a, p.a.v, p.a.stride, p.m, p.k, chunk*p.per, min((chunk+1)*p.per, p.k))
+		})
+	} else {
+		tiles := ks.Tiles(p.m)
+		p.per = max(1, rowWork*tiles/(p.m*p.k))
+		s.run((tiles+p.per-1)/p.per, func(s *stream, _, chunk int) {
 			p, ks := &s.grad.prod, s.dev.gemm
-			t0 := chunk * p.tiles
-			ks.PackTrans(s.grad.a, p.a.v, p.a.stride, p.m, p.k, t0, min(t0+p.tiles, ks.Tiles(p.m)))
-		}
+			t0 := chunk * p.per
+			ks.PackTiles(s.grad.a, p.a.v, p.a.stride, p.m, p.k, t0, min(t0+p.per, ks.Tiles(p.m)))
+		})
 	}
-	s.run((tiles+p.tiles-1)/p.tiles, packA)
-	s.run((p.n+strip-1)/strip, pack)
+	if p.w != nil {
+		s.run((p.n+panel.KB-1)/panel.KB, turnBody)
+	} else {
+		s.run(p.packs(p.n), func(s *stream, _, chunk int) {
+			p := &s.grad.prod
+			gemm.PackInputs(s.grad.b, p.b.v, p.b.stride, p.n, p.k, chunk*p.per, min((chunk+1)*p.per, p.k))
+		})
+	}
 	p.chunks = s.cut(count, max(1, min(ks.Group(p.m, p.k), count/(4*s.dev.pool.Threads()))))
 	s.run(p.chunks, func(s *stream, worker, chunk int) {
 		o, p, ks := &s.grad, &s.grad.prod, s.dev.gemm
@@ -81,7 +93,7 @@ func (s *stream) LinearGrad(dx, dy tensor.Tensor, w backend.Weight) {
 	}
 	s.grad.prod = gradProduct{c: s.host(dx), a: s.host(dy), w: m, m: dx.Dim(0), n: m.k, k: m.n, packer: gemm.PackerFor(s.dev.set)}
 	s.dotCuts(m.n)
-	s.addProduct(false, panel.KB, turnBody)
+	s.addProduct(false)
 }
 
 // turnBody packs 128 inputs of the weight, over all its outputs, as outputs.
@@ -112,14 +124,7 @@ func (s *stream) ProjectGrad(dx, dy, w tensor.Tensor) {
 	}
 	s.grad.prod = gradProduct{c: s.host(dx), a: s.host(dy), b: s.host(w), m: dx.Dim(0), n: w.Dim(1), k: w.Dim(0)}
 	s.dotCuts(w.Dim(0))
-	s.addProduct(false, panel.Width, stripBody)
-}
-
-// stripBody packs 32 columns of b, whose rows are the inputs.
-func stripBody(s *stream, _, chunk int) {
-	o, p := &s.grad, &s.grad.prod
-	j := chunk * panel.Width
-	gemm.PackPanel(s.dev.set, o.b[j*p.k:(j+panel.Width)*p.k], p.b.v[j:], p.b.stride, true, min(panel.Width, p.n-j), p.k)
+	s.addProduct(false)
 }
 
 func (s *stream) WeightGrad(dw, dy, x tensor.Tensor, p backend.Plan) {
@@ -131,7 +136,7 @@ func (s *stream) WeightGrad(dw, dy, x tensor.Tensor, p backend.Plan) {
 	for _, b := range s.rowBlocks() {
 		s.grad.cuts = append(s.grad.cuts, b.hi)
 	}
-	s.addProduct(true, panel.Width, stripBody)
+	s.addProduct(true)
 }
 
 func (s *stream) BiasGrad(db, dy tensor.Tensor, p backend.Plan) {

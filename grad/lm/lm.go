@@ -24,7 +24,7 @@ type Sequence struct {
 
 // Config bounds the passes. None of it changes a bit of the gradients.
 type Config struct {
-	MicroRows  int  // rows of a micro-batch, at least one sequence; 0 means 2048
+	MicroRows  int  // rows of a micro-batch, at least one sequence; 0 means 1024
 	Checkpoint bool // keep only the rows between blocks and run each block again: less memory, a third more work
 }
 
@@ -53,10 +53,10 @@ type stage struct {
 // meet those of others.
 func New(dev backend.Device, dec *nn.Decoder, p *grad.Params, cfg Config) (_ *Trainer, err error) {
 	if cfg.MicroRows < 0 {
-		return nil, fmt.Errorf("lm: micro-batches of %d rows: want a positive number, or 0 for 2048", cfg.MicroRows)
+		return nil, fmt.Errorf("lm: micro-batches of %d rows: want a positive number, or 0 for 1024", cfg.MicroRows)
 	}
 	if cfg.MicroRows == 0 {
-		cfg.MicroRows = 2048
+		cfg.MicroRows = 1024 // what is worked on stays in the caches
 	}
 	if dec.Head == nil || dec.Embed == nil {
 		return nil, fmt.Errorf("lm: training needs a decoder with an embedding and a head")

@@ -80,3 +80,38 @@ func (ks *Kernels) accumulate(c []float32, ldc, n int, pa []float32, k int, pane
 		}
 	}
 }
+
+// PackTransInputs does the part of PackTrans that inputs [i0, i1) are: rows of the
+// matrix as it lies are read in one piece.
+func (ks *Kernels) PackTransInputs(dst, a []float32, lda, m, k, i0, i1 int) {
+	size, big, small := ks.split(m)
+	for i := i0; i < i1; i++ {
+		src, row := a[i*lda:i*lda+m], 0
+		for _, g := range [2]struct{ rows, tiles int }{{size + 1, big}, {size, small}} {
+			for range g.tiles {
+				d := dst[row*k+i*g.rows:]
+				if s := src[row:]; g.rows == 14 { // a copy of constant length
+					*(*[14]float32)(d) = *(*[14]float32)(s)
+				} else {
+					copy(d[:g.rows], s)
+				}
+				row += g.rows
+			}
+		}
+	}
+}
+
+// PackInputs packs inputs [i0, i1) of n outputs, which lie side by side in src, into
+// float32 panels of k inputs; missing outputs become zeros.
+func PackInputs(dst, src []float32, ld, n, k, i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		row := src[i*ld : i*ld+n]
+		d := i * width
+		for ; len(row) >= width; row, d = row[width:], d+k*width {
+			*(*[width]float32)(dst[d:]) = *(*[width]float32)(row)
+		}
+		if len(row) > 0 {
+			clear(dst[d+copy(dst[d:], row) : d+width])
+		}
+	}
+}
