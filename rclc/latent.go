@@ -271,8 +271,13 @@ func (m *Model) meanNorm(ctx context.Context) (float32, error) {
 		}
 		wait.Wait()
 	}
-	m.norm.v = rsum(len(norms), func(i int, lane float32) float32 { return lane + norms[i] }) / float32(v)
+	m.norm.v = mean(norms)
 	return m.norm.v, nil
+}
+
+// mean is RSUM(x) / n.
+func mean(x []float32) float32 {
+	return rsum(len(x), func(i int, lane float32) float32 { return lane + x[i] }) / float32(len(x))
 }
 
 // norm is |x| = √RSUM(x²).
