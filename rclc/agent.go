@@ -389,14 +389,19 @@ func (a *Agent) Plan(ctx context.Context, r Request, where Placement) (Plan, err
 	return a.model.NewPlan(history, r, where, a.maxNew, a.limit)
 }
 
-// Enqueue keeps a delivery and its plan until it is popped. See [Planner].
+// Enqueue keeps a delivery and its plan until it is popped. Messages of another model
+// are refused. See [Planner].
 func (a *Agent) Enqueue(d Delivery, p Plan) error {
 	if len(d.Messages) == 0 {
 		return fail(ErrMessage, "message_empty", "the delivery has no messages")
 	}
 	for i, m := range d.Messages {
-		if _, err := m.Rows(a.model); err != nil {
-			return fmt.Errorf("%w (message %d)", err, i)
+		_, err := m.Rows(a.model)
+		if err == nil && m.from != nil {
+			err = a.model.Info.compatible(m.from)
+		}
+		if err != nil {
+			return fmt.Errorf("rclc: message %d of %d: %w", i, len(d.Messages), err)
 		}
 	}
 	a.mu.Lock()

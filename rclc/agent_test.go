@@ -388,6 +388,38 @@ func TestPlacementInTurn(t *testing.T) {
 	}
 }
 
+// A delivery of another model is refused when it comes.
+func TestDeliverRefuses(t *testing.T) {
+	g := newRig(t, "qwen3-bf16")
+	a := g.bind(AgentConfig{})
+	whole := g.delivery("Who?", TokenIDs)
+	for _, c := range []struct {
+		what, code string
+		cause      error
+		edit       func(d *Delivery)
+	}{
+		{"no message", "message_empty", ErrMessage, func(d *Delivery) { d.Messages = nil }},
+		{"an empty message", "width_mismatch", ErrMessage, func(d *Delivery) { d.Messages[1] = Message{} }},
+		{"another width", "width_mismatch", ErrMessage, func(d *Delivery) { d.Messages[1].width++ }},
+		{"an id too large", "vocab_range", ErrMessage, func(d *Delivery) { d.Messages[1].ids = []int32{int32(g.Info.Vocab)} }},
+		{"another model", "model_type", ErrIncompatible, func(d *Delivery) {
+			from := g.Info
+			from.ModelType = "llama"
+			d.Messages[0].from = &from
+		}},
+		{"no request", "request_empty", ErrRequest, func(d *Delivery) { d.Request.Text = " " }},
+	} {
+		d := whole
+		d.Messages = slices.Clone(d.Messages)
+		c.edit(&d)
+		g.refused(c.what, a.Deliver(bg, d), c.cause, c.code)
+	}
+	if a.Len() != 0 {
+		t.Errorf("%d deliveries are queued", a.Len())
+	}
+	g.must(a.Deliver(bg, whole))
+}
+
 // What an agent is bound to is checked.
 func TestBind(t *testing.T) {
 	g := newRig(t, "qwen3-bf16")

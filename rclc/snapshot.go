@@ -278,7 +278,7 @@ func parseSnapshot(ctx context.Context, m *Model, name string, data []byte, limi
 		return nil, bad("length", "%d rows: want 1 to %d", rows.Shape[0], limit)
 	}
 	n := rows.Shape[0]
-	ids := make([]int64, 0)
+	var ids []int64
 	var idBytes []byte
 	if _, ok := set.Info(idsName); ok {
 		e, err := set.Tensor(idsName)
