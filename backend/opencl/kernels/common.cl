@@ -1,0 +1,107 @@
+// Shared by all programs: scalar functions of docs/numerics.md 4, views and the
+// reduction RSUM. Products and sums that belong together are written with fma();
+// nothing else may be contracted.
+#pragma OPENCL FP_CONTRACT OFF
+
+#define LANES 32 // work items of a reduction
+#define GROUP 64 // work items of everything else
+#define KB 128   // terms of a chain of DOT
+#define PAGE 64  // slots of a key block
+
+// EACH runs over indices below n, work item l of a group taking every size-th. All
+// work items go through as many rounds: PoCL 3.1 makes machine code that writes
+// behind n out of a loop that only some of them enter, where a barrier comes before.
+#define EACH(i, l, size, n) for (uint i = (l), i##_end = (n) + (l); i < i##_end; i += (size)) if (i < (n))
+
+// status[0] is not zero once an op of the stream failed: every kernel looks first.
+#define FAILED(status) (status[0] != 0)
+
+// View is an operand of rows, [R, C] or [R, heads, D], in floats (or ints) from the
+// start of its buffer.
+typedef struct {
+    ulong off, s0, s1, heads;
+} View;
+
+// row is where a row, or one head of it, begins.
+ulong row(View v, ulong r) { return v.off + r / v.heads * v.s0 + r % v.heads * v.s1; }
+
+float pow2(int k) { return as_float((uint)(k + 127) << 23); }
+
+float exp_(float x) {
+    if (x != x) return x;
+    if (x < -104.0f) x = -104.0f;
+    if (x > 89.0f) x = 89.0f;
+    float t = fma(x, 0x1.715476p+0f, 0x1.8p+23f);
+    float n = t - 0x1.8p+23f;
+    int ni = as_int(t) - 0x4b400000;
+    float r = fma(n, -0x1.62e43p-1f, x);
+    r = fma(n, 0x1.05c61p-29f, r);
+    float q = 0x1.6b69f2p-10f;
+    q = fma(q, r, 0x1.122f2ep-7f);
+    q = fma(q, r, 0x1.55568cp-5f);
+    q = fma(q, r, 0x1.5554a4p-3f);
+    q = fma(q, r, 0x1p-1f);
+    q = fma(q, r, 1.0f);
+    q = fma(q, r, 1.0f);
+    int n1 = ni >> 1, n2 = ni - n1;
+    return (q * pow2(n1)) * pow2(n2);
+}
+
+float sigmoid(float x) { return 1.0f / (1.0f + exp_(-x)); }
+
+float silu(float x) { return x / (1.0f + exp_(-x)); }
+
+float rsqrt_(float x) { return 1.0f / sqrt(x); }
+
+// log1p_ is for arguments from 0 to 1.
+float log1p_(float u) {
+    float s = u / (2.0f + u);
+    float z = s * s;
+    float p = 0x1.f08af8p-3f;
+    p = fma(p, z, 0x1.b72bb8p-3f);
+    p = fma(p, z, 0x1.25051p-2f);
+    p = fma(p, z, 0x1.9996d8p-2f);
+    p = fma(p, z, 0x1.555558p-1f);
+    float w = z * p;
+    return fma(-s, u - w, u);
+}
+
+float softplus(float x) {
+    if (x != x) return x;
+    float m = x > 0.0f ? x : 0.0f;
+    return m + log1p_(exp_(-fabs(x)));
+}
+
+// lanes adds the 32 lanes of a block of RSUM; every work item of the group gets the sum.
+float lanes(float lane, __local float *s) {
+    uint l = get_local_id(0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    s[l] = lane;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint h = LANES / 2; h >= 1; h /= 2) {
+        if (l < h) s[l] = s[l] + s[l + h];
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    return s[0];
+}
+
+// rsum and rsum2 are RSUM of x[0..n), plain and of squares, by a group of 32.
+float rsum(__global const float *x, uint n, __local float *s) {
+    float total = 0.0f;
+    for (uint b = 0; b < n; b += 1024) {
+        float lane = 0.0f;
+        EACH(i, get_local_id(0), LANES, min(1024u, n - b)) lane = lane + x[b + i];
+        total = total + lanes(lane, s);
+    }
+    return total;
+}
+
+float rsum2(__global const float *x, uint n, __local float *s) {
+    float total = 0.0f;
+    for (uint b = 0; b < n; b += 1024) {
+        float lane = 0.0f;
+        EACH(i, get_local_id(0), LANES, min(1024u, n - b)) lane = fma(x[b + i], x[b + i], lane);
+        total = total + lanes(lane, s);
+    }
+    return total;
+}
