@@ -15,18 +15,40 @@ fi
 bin=$("$venv/bin/python" -c 'import nvidia.cu13 as m; print(list(m.__path__)[0])')/bin
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-status=0
-for f in *.cu; do
-	name=${f%.cu}
-	"$bin/nvcc" -ptx -arch=compute_75 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -o "$out/raw" "$f"
-	# Nothing in the text needs a newer version than 7.0, which every driver since
-	# CUDA 11.0 reads; the pragma is a hint of later versions.
+
+# compile SOURCE MODULE [FLAGS]. Nothing in the text needs a newer version than
+# 7.0, which every driver since CUDA 11.0 reads; the pragma is a hint of later ones.
+compile() {
+	source=$1 name=$2
+	shift 2
+	"$bin/nvcc" -ptx -arch=compute_75 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true "$@" -o "$out/raw" "$source"
 	sed -e '/^\/\//d' -e '/^$/d' -e '/^[ \t]*\/\/ /d' -e '/\.pragma "used_bytes_mask/d' -e 's/^\.version .*/.version 7.0/' -e 's/^\.target .*/.target sm_75/' "$out/raw" >"$out/$name.ptx"
+}
+
+types=$(sed -n 's/^enum Type {\(.*\)};/\1/p' weights.cuh | tr -d ,)
+for f in *.cu; do
+	if grep -q '(TYPE)' "$f"; then # one module per storage type
+		for t in $types; do compile "$f" "${f%.cu}_$t" -DTYPE="$t"; done
+	else
+		compile "$f" "${f%.cu}"
+	fi
+done
+rm "$out/raw"
+
+status=0
+for f in "$out"/*.ptx; do
+	name=$(basename "$f")
 	if [ "${1:-}" = --check ]; then
-		cmp "$out/$name.ptx" "$name.ptx" || status=1
-	elif ! cmp -s "$out/$name.ptx" "$name.ptx"; then
-		cp "$out/$name.ptx" "$name.ptx"
-		echo "$name.ptx written"
+		cmp "$f" "$name" || status=1
+	elif ! cmp -s "$f" "$name"; then
+		cp "$f" "$name"
+		echo "$name written"
+	fi
+done
+for f in *.ptx; do
+	if [ ! -f "$out/$f" ]; then
+		echo "$f has no source" >&2
+		status=1
 	fi
 done
 exit $status

@@ -98,7 +98,7 @@ var probes = [][7]uint32{ // a, b, c; FMA, a·b, a·b + c in two roundings, a/b
 }
 
 // probe runs the primitive steps once on the device.
-func (d *Device) probe() error {
+func (d *Device) probe() (err error) {
 	host := make([]byte, 16*len(probes))
 	for i, p := range probes {
 		for j := range 3 {
@@ -113,12 +113,12 @@ func (d *Device) probe() error {
 	if err != nil {
 		return err
 	}
-	defer d.ctx.Free(mem)
+	defer func() { err = errors.Join(err, d.ctx.Free(mem)) }()
 	back, err := d.ctx.AllocHost(len(host))
 	if err != nil {
 		return err
 	}
-	defer d.ctx.FreeHost(back)
+	defer func() { err = errors.Join(err, d.ctx.FreeHost(back)) }()
 	var p driver.Params
 	one := [3]uint32{1, 1, 1}
 	if err := d.ctx.CopyIn(d.service, mem, host); err != nil {

@@ -41,7 +41,7 @@ func (s *stream) Linear(dst, x tensor.Tensor, w backend.Weight) {
 		name, each = m.gemv4, 4
 	}
 	warps := max(each, min(16, (m.k+127)/128))
-	s.launch("gemv", name, [3]uint32{uint32(m.panels()), uint32((rows + each - 1) / each), 1}, [3]uint32{32, uint32(warps), 1}, 4*warps*each*(128+32))
+	s.launch(m.gemv, name, [3]uint32{uint32(m.panels()), uint32((rows + each - 1) / each), 1}, [3]uint32{32, uint32(warps), 1}, 4*warps*each*(128+32))
 }
 
 // tiled chooses the tiles of a product of many rows: large ones where x can be
@@ -51,10 +51,10 @@ func (s *stream) tiled(m *weight, x tensor.Tensor, rows int) {
 		return [3]uint32{uint32((m.n + bn - 1) / bn), uint32((rows + bm - 1) / bm), 1}
 	}
 	if large := grid(128, 128); rows > 64 && m.n > 64 && int(large[0]*large[1]) >= s.dev.info.Multiprocs/2 && x.Stride(0)%4 == 0 && m.k%4 == 0 && s.at(x)%16 == 0 {
-		s.launch("gemm", m.large, large, [3]uint32{256, 1, 1}, 0)
+		s.launch(m.gemm, m.large, large, [3]uint32{256, 1, 1}, 0)
 		return
 	}
-	s.launch("gemm", m.small, grid(64, 32), [3]uint32{64, 1, 1}, 0)
+	s.launch(m.gemm, m.small, grid(64, 32), [3]uint32{64, 1, 1}, 0)
 }
 
 func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.Tensor) {
@@ -80,7 +80,7 @@ func (s *stream) Project(dst, x, w tensor.Tensor) {
 		return
 	}
 	s.view(s.view(s.view(s.kernel(), dst), x), w).Int32(int32(w.Dim(1)))
-	s.launch("gemm", "project", [3]uint32{uint32((n + 63) / 64), uint32((rows + 31) / 32), 1}, [3]uint32{64, 1, 1}, 0)
+	s.launch("project", "project", [3]uint32{uint32((n + 63) / 64), uint32((rows + 31) / 32), 1}, [3]uint32{64, 1, 1}, 0)
 }
 
 func (s *stream) AddBias(dst, x, b tensor.Tensor) {

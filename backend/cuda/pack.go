@@ -51,10 +51,12 @@ type weight struct {
 	n, k   int
 	dt     tensor.DType
 	number int
-	panel  int // bytes
-	gemv1  string
+	panel  int    // bytes
+	gemv   string // module
+	gemv1  string // kernels
 	gemv4  string
-	small  string
+	gemm   string // module
+	small  string // kernels
 	large  string
 }
 
@@ -80,7 +82,7 @@ func (d *Device) Pack(t tensor.Tensor, use backend.Use) (backend.Weight, error) 
 	}
 	f := formats[t.DType()]
 	w := &weight{dev: d, n: t.Dim(0), k: t.Dim(1), dt: t.DType(), number: f.number,
-		gemv1: "gemv1_" + f.name, gemv4: "gemv4_" + f.name, small: "gemmSmall_" + f.name, large: "gemmLarge_" + f.name}
+		gemv: "gemv_" + f.name, gemv1: "gemv1_" + f.name, gemv4: "gemv4_" + f.name, gemm: "gemm_" + f.name, small: "gemmSmall_" + f.name, large: "gemmLarge_" + f.name}
 	k := w.k
 	if !t.DType().Quantised() {
 		k = (k + 7) / 8 * 8 // kernels read eight values at a time

@@ -1,4 +1,4 @@
-// Products of few rows (docs/numerics.md 2). A warp follows the chains of 32
+// Products of few rows with weights of one TYPE (docs/numerics.md 2). A warp follows the chains of 32
 // outputs through one block of 128 inputs; the warps of a CTA take neighbouring
 // blocks, whose sums are then added in ascending order.
 #include "weights.cuh"
@@ -79,7 +79,8 @@ template <int T, int R> DEV void gemv(const View &dst, const View &x, const Weig
   if (wy < R && r0 + wy < dst.rows && n < w.n) dst.flat(r0 + wy)[n] = total;
 }
 
-#define GEMV(T)                                                                                       \
-  KERNEL __launch_bounds__(512, 1) gemv1_##T(View dst, View x, Weight w) { gemv<T, 1>(dst, x, w); }      \
+#define GEMV(T)                                                                                     \
+  KERNEL __launch_bounds__(512, 1) gemv1_##T(View dst, View x, Weight w) { gemv<T, 1>(dst, x, w); } \
   KERNEL __launch_bounds__(512, 1) gemv4_##T(View dst, View x, Weight w) { gemv<T, 4>(dst, x, w); }
-TYPES(GEMV)
+#define EXPAND(T) GEMV(T)
+EXPAND(TYPE)

@@ -5,13 +5,24 @@
 // docs/numerics.md; docs/cuda.md says how each kernel divides its work.
 package kernels
 
-import "embed"
+import (
+	"embed"
+	"strings"
+)
 
 //go:embed *.ptx
 var files embed.FS
 
-// Modules lists the names of the modules, one per source file.
-func Modules() []string { return []string{"rows", "gemv", "gemm", "sparse", "attention", "delta"} }
+// Modules lists the names of the modules: one per source file, of the products one
+// per storage type.
+func Modules() []string {
+	list, _ := files.ReadDir(".") // of files that are part of the program
+	var l []string
+	for _, e := range list {
+		l = append(l, strings.TrimSuffix(e.Name(), ".ptx"))
+	}
+	return l
+}
 
 // PTX is the text of a module; nil if there is none of that name.
 func PTX(module string) []byte {

@@ -159,6 +159,3 @@ DEV void loadAny(float *out, int type, const char *panel, int lane, int k8) {
   default: return load8<Q6_K>(out, panel, lane, k8);
   }
 }
-
-// The types with kernels of their own.
-#define TYPES(DO) DO(F32) DO(BF16) DO(F16) DO(Q8_0) DO(Q4_0) DO(Q4_1) DO(Q5_0) DO(Q5_1) DO(Q2_K) DO(Q3_K) DO(Q4_K) DO(Q5_K) DO(Q6_K)
