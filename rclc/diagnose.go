@@ -3,16 +3,20 @@ package rclc
 import (
 	"fmt"
 	"os"
+
+	"samebit/internal/canon"
 )
 
 // CheckReport says whether an agent, or what it would be bound to, can take part in
 // transfers.
 type CheckReport struct {
-	OK     bool     `json:"ok"`    // no issues
-	Scope  string   `json:"scope"` // "bound_agent"
-	Device string   `json:"backend"`
-	Issues []string `json:"issues"` // each names what is wrong and what to do
-	Notes  []string `json:"notes"`  // what is worth knowing, and no issue
+	OK       bool     `json:"ok"`    // no issues
+	Scope    string   `json:"scope"` // "bound_agent"
+	Device   string   `json:"backend"`
+	Kernels  string   `json:"kernels"`  // in use, as backend.Info has them
+	Numerics int      `json:"numerics"` // version of the contract of docs/numerics.md
+	Issues   []string `json:"issues"`   // each names what is wrong and what to do
+	Notes    []string `json:"notes"`    // what is worth knowing, and no issue
 }
 
 // CheckConfig says what else to look at.
@@ -24,7 +28,8 @@ type CheckConfig struct {
 // Check looks at an agent without running its model or waiting for what runs.
 func Check(a *Agent, cfg CheckConfig) CheckReport {
 	m := a.model
-	r := CheckReport{Scope: "bound_agent", Device: m.Pool().Device().Name(), Issues: []string{}, Notes: []string{}}
+	dev := m.Pool().Device().Info()
+	r := CheckReport{Scope: "bound_agent", Device: dev.Name, Kernels: dev.Kernels, Numerics: canon.Version, Issues: []string{}, Notes: []string{}}
 	issue := func(format string, args ...any) { r.Issues = append(r.Issues, fmt.Sprintf(format, args...)) }
 	note := func(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
 
@@ -64,6 +69,9 @@ func Check(a *Agent, cfg CheckConfig) CheckReport {
 	}
 	if n := len(a.queue); n > 0 {
 		note("%d deliveries are queued", n)
+	}
+	if dev.Kernels == "generic" {
+		note("the device computes without vector instructions, with a software fused multiply-add where the processor has none: equal bits, much slower")
 	}
 	if m.Tokenizer == nil {
 		note("there is no tokenizer: only token ids can be used")
