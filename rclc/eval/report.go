@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -83,33 +84,102 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// WriteTable prints rows as a table: percentages with their 95 % intervals.
+// WriteTable prints, for each kind of case, what share of the answers holds the
+// right one, what share is equal to it and how much of the evidence was kept, a line
+// per method and a column per ratio: percentages with their 95 % intervals. Methods
+// without a ratio have one number. Last comes what a message costs.
 func WriteTable(w io.Writer, rows []Row) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	kind := ""
-	for i, r := range rows {
-		if i == 0 || r.Kind != kind {
-			if kind = r.Kind; i > 0 {
-				fmt.Fprintln(t)
-			}
-			if kind != "" {
-				fmt.Fprintf(t, "%s\n", kind)
-			}
-			fmt.Fprintf(t, "selector\tratio\tcases\tanswer right %%\tequal %%\tevidence kept %%\tall of it %%\tpositions\tbytes\tscoring s\n")
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].Kind == rows[0].Kind {
+			n++
 		}
-		ratio := "-"
-		if r.Ratio > 0 {
-			ratio = fmt.Sprint(r.Ratio)
+		if err := writeKind(w, rows[:n]); err != nil {
+			return err
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%.0f\t%.0f\t%.3f\n", r.Method, ratio, max(r.Correct.N, r.Recall.N), r.Contains, r.Correct, r.Recall, r.Whole, r.Retained, r.Bytes, r.Transfer)
+		if rows = rows[n:]; len(rows) > 0 {
+			fmt.Fprintln(w)
+		}
 	}
+	return nil
+}
+
+func writeKind(w io.Writer, rows []Row) error {
+	var ratios []int
+	var methods []string
+	cases := 0
+	for _, r := range rows {
+		if r.Ratio > 0 && !slices.Contains(ratios, r.Ratio) {
+			ratios = append(ratios, r.Ratio)
+		}
+		if !slices.Contains(methods, r.Method) {
+			methods = append(methods, r.Method)
+		}
+		cases = max(cases, r.Correct.N, r.Recall.N)
+	}
+	slices.Sort(ratios)
+	name := rows[0].Kind
+	if name != "" {
+		name += ", "
+	}
+	fmt.Fprintf(w, "%s%d cases\n", name, cases)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	block := func(title string, cell func(Row) string) {
+		if !slices.ContainsFunc(rows, func(r Row) bool { return cell(r) != "" }) {
+			return
+		}
+		line := "\n" + title
+		for i, q := range ratios {
+			line += "\t" + []string{"ratio ", ""}[min(i, 1)] + fmt.Sprint(q)
+		}
+		fmt.Fprintln(t, line)
+		for _, m := range methods {
+			cells := map[int]string{}
+			for _, r := range rows {
+				if r.Method == m && cell(r) != "" {
+					cells[r.Ratio] = cell(r)
+				}
+			}
+			switch line, flat := m, cells[0]; {
+			case flat != "":
+				fmt.Fprintln(t, line+"\t"+flat)
+			case len(cells) > 0:
+				for _, q := range ratios {
+					line += "\t" + cells[q]
+				}
+				fmt.Fprintln(t, strings.TrimRight(line, "\t"))
+			}
+		}
+	}
+	block("right answers, %", func(r Row) string { return r.Contains.String() })
+	block("equal answers, %", func(r Row) string { return r.Correct.String() })
+	block("evidence kept, %", func(r Row) string { return r.Recall.String() })
+	block("all of it kept, %", func(r Row) string { return r.Whole.String() })
+	block("cacheback ahead, points", func(r Row) string {
+		if r.Method == CacheBack {
+			return ""
+		}
+		return r.Ahead.String()
+	})
+	block("positions; bytes", func(r Row) string {
+		if r.Retained == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.0f; %.0f", r.Retained, r.Bytes)
+	})
+	block("scoring, s", func(r Row) string {
+		if r.Transfer == 0 || r.Ratio != ratios[0] { // scores do not depend on the ratio
+			return ""
+		}
+		return fmt.Sprintf("%.3f", r.Transfer)
+	})
 	return t.Flush()
 }
 
-// String is the interval in percent, "-" for none.
+// String is the interval in percent, "" for none.
 func (i Interval) String() string {
 	if i.N == 0 {
-		return "-"
+		return ""
 	}
-	return fmt.Sprintf("%.1f [%.1f, %.1f]", 100*i.Mean, 100*i.Low, 100*i.High)
+	return fmt.Sprintf("%.0f [%.0f, %.0f]", 100*i.Mean, 100*i.Low, 100*i.High)
 }

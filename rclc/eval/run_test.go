@@ -288,7 +288,17 @@ func TestReport(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	var b strings.Builder
-	if err := WriteTable(&b, got); err != nil || strings.Count(b.String(), "\n") != 4 {
-		t.Errorf("%s%v", b.String(), err)
+	if err := WriteTable(&b, got); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"2 cases\n\nright answers, %", "ratio 4\ncacheback", "\nfull", "cacheback ahead, points", "\nrecent                   50 [0, 100]\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	for line := range strings.Lines(b.String()) {
+		if strings.HasSuffix(line, " \n") {
+			t.Errorf("%q ends in a space", line)
+		}
 	}
 }
