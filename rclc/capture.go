@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"samebit/backend"
 	"samebit/nn"
@@ -166,17 +167,29 @@ func (m *Model) fullLayers() int {
 	return n
 }
 
-// max7 writes the largest of the up to seven neighbours of each position: NaN never
-// wins, and of nothing but NaN the largest is -Inf.
+// max7 writes the largest of the up to seven neighbours of each position. Values are
+// not negative, so their bits are in their order; NaN wins.
 func max7(dst, x []float32) {
-	const reach = backend.MomentWidth / 2
-	for p := range dst {
-		top := float32(math.Inf(-1))
-		for _, v := range x[max(0, p-reach):min(len(x), p+reach+1)] {
-			if v > top {
-				top = v
-			}
+	if len(x) < backend.MomentWidth {
+		for p := range dst {
+			dst[p] = slices.Max(x[max(0, p-3):min(len(x), p+4)])
 		}
-		dst[p] = top
+		return
+	}
+	// Of the four from each position on, as pairs of pairs; then of two fours.
+	n := len(x)
+	dst = dst[:n]
+	bits := func(p int) uint32 { return math.Float32bits(x[p]) }
+	a, b := max(bits(0), bits(1)), max(bits(1), bits(2))
+	for p := range n - 3 {
+		c := max(bits(p+2), bits(p+3))
+		dst[p] = math.Float32frombits(max(a, c))
+		a, b = b, c
+	}
+	dst[n-3] = math.Float32frombits(max(a, bits(n-1)))
+	dst[n-2] = math.Float32frombits(b)
+	dst[n-1] = x[n-1]
+	for p := n - 1; p > 0; p-- {
+		dst[p] = math.Float32frombits(max(math.Float32bits(dst[p]), math.Float32bits(dst[max(p-3, 0)])))
 	}
 }

@@ -64,6 +64,7 @@ func main() {
 	}
 	if m.width == 16 {
 		softmax512()
+		weigh512()
 	} else {
 		softmax256()
 		fold256()

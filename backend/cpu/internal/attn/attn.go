@@ -162,7 +162,7 @@ type Kernels struct {
 	// scaleTo computes out[c] = o[c]·f for c < len(out).
 	scaleTo func(out, o []float32, f float32)
 
-	// weigh turns 64 scores into exp(s - m)·inv in place.
+	// weigh turns scores, whole pages of them, into exp(s - m)·inv in place.
 	weigh func(s []float32, m, inv float32)
 }
 

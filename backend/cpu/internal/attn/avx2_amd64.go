@@ -52,5 +52,5 @@ func mergeAVX2(o []float32, ob []float32, al float32, be float32)
 // scaleToAVX2 computes out[c] = o[c]·f for c < len(out).
 func scaleToAVX2(out []float32, o []float32, f float32)
 
-// weighAVX2 turns 64 scores into exp(s - m)·inv.
+// weighAVX2 turns scores, whole pages of them, into exp(s - m)·inv.
 func weighAVX2(s []float32, m float32, inv float32)

@@ -3087,7 +3087,9 @@ TEXT ·weighAVX2(SB), NOSPLIT, $0-32
 	MOVQ         s_base+0(FP), AX
 	VBROADCASTSS m+24(FP), Y0
 	VBROADCASTSS inv+28(FP), Y1
-	MOVQ         $0x00000008, CX
+	MOVQ         s_len+8(FP), CX
+	SHRQ         $0x03, CX
+	JEQ          done
 
 vector:
 	VMOVUPS     (AX), Y2
@@ -3122,5 +3124,7 @@ vector:
 	ADDQ        $0x00000020, AX
 	DECQ        CX
 	JNE         vector
+
+done:
 	VZEROUPPER
 	RET

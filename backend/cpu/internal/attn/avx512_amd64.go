@@ -42,3 +42,6 @@ func pv6AVX512(o []float32, p []float32, v []float32, next []float32, d int, lo 
 
 // softmaxAVX512 turns raw scores [rows][64] into weights and merges m_b, l_b into st; rows <= 8 see slots lo..hi-1.
 func softmaxAVX512(s []float32, st []float32, rows int, lo int, hi int, scale float32)
+
+// weighAVX512 turns scores, whole pages of them, into exp(s - m)·inv.
+func weighAVX512(s []float32, m float32, inv float32)

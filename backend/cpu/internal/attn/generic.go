@@ -100,7 +100,7 @@ func scaleToGeneric(out, o []float32, f float32) {
 }
 
 func weighGeneric(s []float32, m, inv float32) {
-	for i := range s[:Page] {
+	for i := range s {
 		s[i] = canon.Exp(s[i]-m) * inv
 	}
 }

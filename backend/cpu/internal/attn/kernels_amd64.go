@@ -17,6 +17,7 @@ func For(s isa.Set) *Kernels {
 		k.pv = [...]func(o, p, v, next []float32, d, lo, hi int, fac []float32){nil,
 			pv1AVX512, pv2AVX512, pv3AVX512, pv4AVX512, pv5AVX512, pv6AVX512}
 		k.softmax = softmaxAVX512
+		k.weigh = weighAVX512
 		k.pairs = true
 		return k
 	}

@@ -5215,8 +5215,10 @@ TEXT ·weighNEON(SB), NOSPLIT, $0-32
 	VDUP V1.S[0], V1.S4
 	FMOVS inv+28(FP), F2
 	VDUP V2.S[0], V2.S4
-	MOVD $16, R2
+	MOVD s_len+8(FP), R2
+	LSR $2, R2
 loop:
+	CBZ R2, done
 	FMOVQ (R0), F0
 	WORD $0x4ea1d400 // fsub v0.4s, v0.4s, v1.4s
 	WORD $0x4e30f400 // fmax v0.4s, v0.4s, v16.4s
@@ -5248,6 +5250,7 @@ loop:
 	WORD $0x6e3bdc00 // fmul v0.4s, v0.4s, v27.4s
 	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
 	FMOVQ.P F0, 16(R0)
-	SUBS $1, R2
-	BNE loop
+	SUB $1, R2
+	B loop
+done:
 	RET

@@ -78,10 +78,9 @@ func (k *Kernels) finishWeights(j *Job, w *work, r int, m, l float32) {
 
 // weighRow turns scores into weights; buf is scratch for a part of a page.
 func (k *Kernels) weighRow(row, buf []float32, m, inv float32) {
-	for ; len(row) >= Page; row = row[Page:] {
-		k.weigh(row[:Page], m, inv)
-	}
-	if len(row) > 0 {
+	n := len(row) / Page * Page
+	k.weigh(row[:n], m, inv)
+	if row = row[n:]; len(row) > 0 {
 		buf = buf[:Page]
 		clear(buf)
 		copy(buf, row)
