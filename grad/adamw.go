@@ -124,8 +124,8 @@ func (o *AdamW) scalars(rate float64, norm float32) backend.AdamWStep {
 		Eps:    float32(o.c.Eps),
 		Clip:   1,
 	}
-	if limit := float32(o.c.Clip); limit > 0 && norm > limit {
-		s.Clip = limit / (norm + 1e-6)
+	if limit := float32(o.c.Clip); limit > 0 {
+		s.Clip = min(1, limit/(norm+1e-6))
 	}
 	return s
 }
