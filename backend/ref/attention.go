@@ -215,7 +215,7 @@ func weigh(w, q []float32, g *backend.Seg, layer, head int, scale float32, lo, o
 	clear(w)
 	r := 1 / l
 	for j := lo; j <= own; j++ {
-		w[j] = canon.Exp(dot(q, slot(g, layer, 0, head, j))*scale-m) * r
+		w[j] = canon.Exp(float32(dot(q, slot(g, layer, 0, head, j))*scale)-m) * r
 	}
 }
 
