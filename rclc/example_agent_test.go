@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"os"
+	"path/filepath"
 
 	"samebit/backend/cpu"
 	"samebit/checkpoint"
@@ -122,4 +124,42 @@ func Example_conversation() {
 	// Output:
 	// received 15 rows of 66
 	// the manager retains 74 positions, 0 deliveries are queued
+}
+
+// What an agent knows survives its process.
+func ExampleAgent_Save() {
+	ctx := context.Background()
+	model, tok, done := tiny(ctx)
+	defer done()
+	dir, err := os.MkdirTemp("", "rclc")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "keeper.rclc")
+
+	keeper, err := rclc.Bind(ctx, model, rclc.AgentConfig{Text: "The lamp burns all night."})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer keeper.Close()
+	if err := keeper.Save(ctx, file); err != nil {
+		log.Fatal(err)
+	}
+
+	another, err := rclc.Bind(ctx, model, rclc.AgentConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer another.Close()
+	if err := another.Load(ctx, file, rclc.LoadConfig{}); err != nil {
+		log.Fatal(err)
+	}
+	s, err := another.Sender(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Release()
+	fmt.Println(tok.Text(s.IDs()))
+	// Output: The lamp burns all night.
 }

@@ -36,16 +36,18 @@ func (in *Inputs) IDs() []int32 { return (&Sender{Rows: in.rows}).IDs() }
 // Runner returns a sequence that has run the rows, with the logits of the last one:
 // sample, Step, and give its Snapshot to Update. Close the runner, then the stream.
 //
-// Rows of a retained state are not run again, but for the last one of a model
-// without recurrent layers, and all of one that has them.
+// Rows of a retained state are not run again, unless it does not know its last final
+// row, as after a Record whose snapshot covers all: then the last one is, and with
+// recurrent layers all are.
 func (in *Inputs) Runner(ctx context.Context) (*nn.Runner, backend.Stream, error) {
 	r, s, err := in.agent.model.NewRunner()
 	if err != nil {
 		return nil, nil, err
 	}
 	if base := in.hold(); base != nil {
-		err = r.Resume(base.Rows, base.Snap)
-		if err == nil {
+		if base.LastHidden != nil {
+			err = r.ResumeAt(base.Rows, base.Snap, base.LastHidden)
+		} else if err = r.Resume(base.Rows, base.Snap); err == nil {
 			err = r.Rewind(ctx, len(base.Rows))
 		}
 		base.Release()
