@@ -15,7 +15,7 @@ var (
 	ErrNoDevice = fmt.Errorf("%w: the CUDA driver sees none (check nvidia-smi, CUDA_VISIBLE_DEVICES and the device's number, or use the device cpu or cuda:emu)", backend.ErrNoDevice)
 	// ErrOldDriver is the cause when the driver lacks a call or cannot read the
 	// kernels' PTX version.
-	ErrOldDriver = fmt.Errorf("%w: the CUDA driver is too old (CUDA 11.0 or newer is needed: update NVIDIA's driver)", backend.ErrUnsupported)
+	ErrOldDriver = fmt.Errorf("%w: the CUDA driver is too old (CUDA 11.4 or newer is needed: update NVIDIA's driver)", backend.ErrUnsupported)
 	// ErrOldDevice is the cause when the device's instructions are too few.
 	ErrOldDevice = fmt.Errorf("%w: the kernels need compute capability 7.5 or newer (use another device)", backend.ErrUnsupported)
 	// ErrOutOfMemory is the cause when an allocation or a launch does not fit.
