@@ -69,8 +69,14 @@ func panel(title, y, kind string, rows []eval.Row, value func(eval.Row) eval.Int
 	p.Y.Min, p.Y.Max = 0, 100
 	p.Legend.Top, p.Legend.Left = true, false
 	p.Legend.TextStyle.Font.Size = vg.Points(8)
+	var tens []plot.Tick
+	for v := 0; v <= 100; v += 20 {
+		tens = append(tens, plot.Tick{Value: float64(v), Label: strconv.Itoa(v)})
+	}
+	p.Y.Tick.Marker = plot.ConstantTicks(tens)
 	p.Add(plotter.NewGrid())
 	var ticks []plot.Tick
+	var flats []*plotter.Function // methods without a ratio
 	seen := map[int]bool{}
 	for n, method := range eval.Methods {
 		var line points
@@ -85,7 +91,8 @@ func panel(title, y, kind string, rows []eval.Row, value func(eval.Row) eval.Int
 				continue
 			}
 			x := math.Log2(float64(r.Ratio))
-			line.XYs = append(line.XYs, plotter.XY{X: x, Y: 100 * v.Mean})
+			// beside each other, so that intervals can be told apart
+			line.XYs = append(line.XYs, plotter.XY{X: x + 0.05*float64(n-2), Y: 100 * v.Mean})
 			line.YErrors = append(line.YErrors, struct{ Low, High float64 }{100 * (v.Mean - v.Low), 100 * (v.High - v.Mean)})
 			if !seen[r.Ratio] {
 				seen[r.Ratio] = true
@@ -110,7 +117,8 @@ func panel(title, y, kind string, rows []eval.Row, value func(eval.Row) eval.Int
 			p.Legend.Add(method, l, marks)
 		case !math.IsNaN(flat):
 			f := plotter.NewFunction(func(float64) float64 { return flat })
-			f.Color, f.Width, f.Dashes = color.Gray{uint8(30 * (n - 5))}, vg.Points(1), []vg.Length{3, vg.Length(n)}
+			f.Color, f.Width, f.Dashes = color.Black, vg.Points(1), dashes[(n+1)%len(dashes)]
+			flats = append(flats, f)
 			p.Add(f)
 			p.Legend.Add(method, f)
 		}
@@ -122,6 +130,9 @@ func panel(title, y, kind string, rows []eval.Row, value func(eval.Row) eval.Int
 	p.X.Min, p.X.Max = ticks[0].Value, ticks[0].Value
 	for _, t := range ticks {
 		p.X.Min, p.X.Max = min(p.X.Min, t.Value), max(p.X.Max, t.Value)
+	}
+	for _, f := range flats {
+		f.XMin, f.XMax = p.X.Min-0.2, p.X.Max+0.2
 	}
 	p.X.Min, p.X.Max = p.X.Min-0.2, p.X.Max+1.2 // room for the legend
 	return p, nil
