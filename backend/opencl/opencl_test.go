@@ -2,12 +2,16 @@ package opencl_test
 
 import (
 	"errors"
+	"math"
+	"strings"
+	"sync"
 	"testing"
 
 	"samebit/backend"
 	"samebit/backend/backendtest"
 	"samebit/backend/opencl"
 	"samebit/internal/testenv"
+	"samebit/tensor"
 )
 
 // device opens the first device, or skips the test where there is none.
@@ -30,6 +34,78 @@ func device(t testing.TB) *opencl.Device {
 
 func TestOpenCL(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backend.Device { return device(t) })
+}
+
+// Streams of one device may run at the same time.
+func TestConcurrentStreams(t *testing.T) {
+	dev := device(t)
+	var wg sync.WaitGroup
+	for g := range 3 {
+		wg.Go(func() { backendtest.Laws(t, dev, 1000+10*g, 1) })
+	}
+	wg.Wait()
+}
+
+// Every op runs again and again with the shapes of a decoded token.
+func TestDecode(t *testing.T) {
+	for _, op := range backendtest.Decode(t, device(t)) {
+		for range 3 {
+			op.Run()
+		}
+		if err := op.Err(); err != nil {
+			t.Fatalf("%s: %v", op.Name, err)
+		}
+	}
+}
+
+func TestNoMemory(t *testing.T) {
+	if _, err := device(t).Alloc(math.MaxInt >> 1); !errors.Is(err, backend.ErrNoMemory) {
+		t.Errorf("Alloc of half the address space gives %v, want ErrNoMemory", err)
+	}
+}
+
+// What was given back fails instead of being read.
+func TestGivenBack(t *testing.T) {
+	d := device(t)
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.Alloc(16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, _ := tensor.New(b, 0, tensor.F32, 2, 2)
+	v, _ := tensor.FromF32(make([]float32, 4), 2, 2)
+	w, err := d.Pack(v, backend.UseLinear)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Unpack(w)
+	d.Unpack(w)
+	if s.Linear(x, x, w); s.Sync() == nil {
+		t.Error("a weight is usable after Unpack")
+	}
+	s.Reset()
+	d.Free(b)
+	d.Free(b)
+	if s.Add(x, x, x); s.Sync() == nil {
+		t.Error("a buffer is usable after Free")
+	}
+}
+
+func TestDevices(t *testing.T) {
+	d := device(t)
+	list, err := opencl.Devices()
+	if err != nil || len(list) == 0 {
+		t.Fatalf("%d devices, %v", len(list), err)
+	}
+	if f := list[0]; f.Err != nil || !strings.Contains(d.Info().Model, f.Model) || !strings.Contains(d.Info().Model, f.Platform) {
+		t.Errorf("the first device is %+v, the open one %+v", f, d.Info())
+	}
+	if _, err := opencl.New(opencl.Config{Platform: "nobody's"}); !errors.Is(err, backend.ErrNoDevice) {
+		t.Errorf("a platform of nobody gives %v", err)
+	}
 }
 
 func TestGoldens(t *testing.T) {
