@@ -28,6 +28,7 @@ type Config struct {
 	Chunks   []int      // nil means 1, 7, 64, 600
 	Batches  []int      // sequences per pass; nil means 1, 2, 16
 	Impls    []string   // kernels of the cpu device; nil means all that are available
+	Devices  []Target   // compared with the processor, in place of its own ways
 	Log      func(Case) // told of each finished case
 }
 
@@ -119,6 +120,9 @@ func Run(ctx context.Context, load Loader, cfg Config) (Report, error) {
 	best := cfg.Impls[len(cfg.Impls)-1]
 	if err := r.baseline(ctx, best); err != nil {
 		return r.rep, err
+	}
+	if cfg.Devices != nil {
+		return r.rep, r.devices(ctx, cpu.Config{Impl: best, Threads: 2})
 	}
 	err := r.on(ctx, cpu.Config{Impl: best, Threads: 2}, func(l *lab) error {
 		for _, n := range cfg.Chunks {

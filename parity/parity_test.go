@@ -15,6 +15,7 @@ import (
 
 	"samebit/backend"
 	"samebit/backend/cpu"
+	"samebit/backend/ref"
 	"samebit/checkpoint"
 	"samebit/nn"
 	"samebit/parity"
@@ -206,5 +207,31 @@ func TestShortTexts(t *testing.T) {
 		if err != nil || rep.Differing != 0 {
 			t.Errorf("%+v: %d values differ, error %v", n, rep.Differing, err)
 		}
+	}
+}
+
+// Devices run in place of the processor's own ways, and what they cannot open or
+// get wrong is told.
+func TestDevices(t *testing.T) {
+	load := loader(filepath.Join(models, "checkpoints", "qwen35-bf16"))
+	cfg := quick
+	cfg.Devices = []parity.Target{
+		{Name: "ref", Open: func() (backend.Device, error) { return ref.New(), nil }},
+		{Name: "another", Open: func() (backend.Device, error) { return cpu.New(cpu.Config{Threads: 1, Impl: "generic"}) }},
+	}
+	rep, err := parity.Run(context.Background(), load, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range rep.Cases {
+		names = append(names, c.Name)
+	}
+	if rep.Differing != 0 || len(rep.Cases) != 7 || !slices.Contains(names, "another: state from cpu and back") {
+		t.Errorf("%d differ in %q", rep.Differing, names)
+	}
+	cfg.Devices = []parity.Target{{Name: "none", Open: func() (backend.Device, error) { return nil, backend.ErrNoDevice }}}
+	if _, err := parity.Run(context.Background(), load, cfg); !errors.Is(err, backend.ErrNoDevice) || !strings.Contains(err.Error(), "none") {
+		t.Errorf("a device that does not open gives %v", err)
 	}
 }

@@ -45,7 +45,7 @@ func New(cfg Config) (*Device, error) {
 	drv := cfg.Driver
 	if drv == nil {
 		var err error
-		if drv, err = load(); err != nil {
+		if drv, err = driver.Load(""); err != nil {
 			return nil, fmt.Errorf("cuda: %w", err)
 		}
 	}

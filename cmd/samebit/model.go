@@ -18,8 +18,6 @@ import (
 
 	"samebit"
 	"samebit/backend"
-	"samebit/backend/cpu"
-	"samebit/backend/ref"
 	"samebit/cache"
 	"samebit/checkpoint"
 	"samebit/nn"
@@ -42,10 +40,10 @@ type modelFlags struct {
 func (f *modelFlags) register(c *cobra.Command) {
 	c.Flags().SortFlags = false // the order in which they are explained
 	c.Flags().StringVarP(&f.path, "model", "m", "", modelHelp)
-	c.Flags().StringVar(&f.device, "device", "cpu", "`NAME` of where to run: cpu, or ref (slow plain loops)")
+	c.Flags().StringVar(&f.device, "device", "cpu", "`NAME` of where to run: "+deviceHelp)
 	c.Flags().IntVar(&f.threads, "threads", 0, "`N` threads of the cpu device (0: all processors); changes no bit")
 	// the only error is a flag that does not exist
-	_ = c.RegisterFlagCompletionFunc("device", cobra.FixedCompletions([]cobra.Completion{"cpu", "ref"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("device", cobra.FixedCompletions(deviceNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // registerSequence adds the flags of commands that make text.
@@ -67,7 +65,7 @@ func (f *modelFlags) check() error {
 	if f.chunk < 0 {
 		return usagef("--chunk %d: want a number of tokens, or 0 for 512", f.chunk)
 	}
-	return oneOf("device", []string{"cpu", "ref"}, f.device)
+	return checkDevice(f.device)
 }
 
 // maxThreads is what the cpu device accepts.
@@ -95,23 +93,6 @@ func resolveModel(path string) (string, error) {
 		return "", fmt.Errorf("no model named: give --model PATH (a .gguf file or a Hugging Face directory), or fetch a small one once with scripts/fetch-weights.sh (94 MiB, kept at %s)", path)
 	}
 	return path, nil
-}
-
-// newDevice opens a device by name. SAMEBIT_CPU chooses among the processor's
-// kernels, for comparing them.
-func newDevice(name string, threads int) (backend.Device, error) {
-	if name == "ref" {
-		return ref.New(), nil
-	}
-	impl := os.Getenv("SAMEBIT_CPU")
-	d, err := cpu.New(cpu.Config{Threads: threads, Impl: impl})
-	if err != nil {
-		if impl != "" {
-			return nil, fmt.Errorf("SAMEBIT_CPU=%s: %w", impl, err)
-		}
-		return nil, err
-	}
-	return d, nil
 }
 
 // open opens the model on its device, with progress on a terminal.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 
-	"samebit/backend/cpu"
+	"samebit/backend"
 	"samebit/backend/lockstep"
 	"samebit/backend/ref"
 	"samebit/nn"
@@ -21,11 +21,11 @@ type opCount struct {
 	Differing int64  `json:"differing"`
 }
 
-// compareOps runs rows of a prompt and one step on the reference and on kernels
-// of the processor at once, and compares what every op wrote. The error names the
+// compareOps runs rows of a prompt and one step on the reference and on a device
+// at once, and compares what every op wrote. The error names the
 // first difference; the counts are of what ran until then.
-func compareOps(ctx context.Context, path, impl string, rows int, progress func(done, total int64)) (counts []opCount, err error) {
-	dev, err := cpu.New(cpu.Config{Impl: impl, Threads: 2})
+func compareOps(ctx context.Context, path string, open func() (backend.Device, error), rows int, progress func(done, total int64)) (counts []opCount, err error) {
+	dev, err := open()
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func compareOps(ctx context.Context, path, impl string, rows int, progress func(
 
 func printOps(w io.Writer, counts []opCount) {
 	var all opCount
-	fmt.Fprintf(w, "%-40s %14s %14s %9s\n", "op, reference and kernels", "values", "differing", "ops")
+	fmt.Fprintf(w, "%-40s %14s %14s %9s\n", "op, reference and device", "values", "differing", "ops")
 	line := func(c opCount) { fmt.Fprintf(w, "%-40s %14d %14d %9d\n", c.Op, c.Values, c.Differing, c.Ops) }
 	for _, c := range counts {
 		line(c)

@@ -16,7 +16,7 @@ import (
 )
 
 func newParity() *cobra.Command {
-	var path, expect string
+	var path, expect, device string
 	var cfg parity.Config
 	var impls []string
 	var asJSON, quick bool
@@ -29,7 +29,11 @@ sequences, saved, forked, truncated and replayed states, every kernel this
 machine has) and compare every logit of every row with ==. Before that, run a few
 rows on the plain reference and on the fastest kernels at once and compare what
 every op writes; the reference keeps its weights as float32. The hash at the end
-is the same on every machine. Exit code 1 if a single bit differs.`,
+is the same on every machine. Exit code 1 if a single bit differs.
+
+With --device the text runs on that device instead of in the processor's many
+ways, alone, with others, and with a state that moves there and back; its logits
+must be those of the processor.`,
 		Example: `  samebit parity --quick
   samebit parity -m model.gguf --kernels generic,avx2
   samebit parity --json > report.json`,
@@ -38,6 +42,8 @@ is the same on every machine. Exit code 1 if a single bit differs.`,
 	f := c.Flags()
 	f.SortFlags = false
 	f.StringVarP(&path, "model", "m", "", modelHelp)
+	f.StringVar(&device, "device", "cpu", "compare the processor with `NAME`: "+deviceHelp)
+	_ = c.RegisterFlagCompletionFunc("device", cobra.FixedCompletions(deviceNames(), cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	f.IntVar(&cfg.Prompt, "prompt-tokens", 600, "prompt of `N` rows")
 	f.IntVar(&cfg.Generate, "tokens", 64, "then `N` greedy tokens")
 	f.StringSliceVar(&impls, "kernels", nil, "`LIST` of kernels to compare (default: all of "+strings.Join(cpu.Impls(), ", ")+")")
@@ -46,7 +52,7 @@ is the same on every machine. Exit code 1 if a single bit differs.`,
 	f.StringVar(&expect, "expect", "", "fail unless the hash is `HASH`")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), atLeast("ops", 0, opRows), oneOf("kernels", cpu.Impls(), impls...)); err != nil {
+		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), atLeast("ops", 0, opRows), oneOf("kernels", cpu.Impls(), impls...), checkDevice(device)); err != nil {
 			return err
 		}
 		var err error
@@ -54,6 +60,17 @@ is the same on every machine. Exit code 1 if a single bit differs.`,
 			return err
 		}
 		cfg.Impls = impls
+		kernels := cpu.Impls()
+		if len(impls) > 0 {
+			kernels = impls
+		}
+		open := func() (backend.Device, error) {
+			return cpu.New(cpu.Config{Impl: kernels[len(kernels)-1], Threads: 2})
+		}
+		if device != "cpu" {
+			open = func() (backend.Device, error) { return newDevice(device, 0) }
+			cfg.Devices = []parity.Target{{Name: device, Open: open}}
+		}
 		if quick {
 			cfg.Prompt, cfg.Generate = min(cfg.Prompt, 70), min(cfg.Generate, 8)
 			if !f.Changed("ops") {
@@ -68,12 +85,8 @@ is the same on every machine. Exit code 1 if a single bit differs.`,
 		var rep parityReport
 		var differs error // what op differs
 		if opRows > 0 {
-			best := cpu.Impls()
-			if len(impls) > 0 {
-				best = impls
-			}
 			bar := newBar("loading "+filepath.Base(path)+" twice", true)
-			rep.Ops, differs = compareOps(c.Context(), path, best[len(best)-1], opRows, bar.update)
+			rep.Ops, differs = compareOps(c.Context(), path, open, opRows, bar.update)
 			bar.finish()
 			if c.Context().Err() != nil {
 				return differs
