@@ -174,6 +174,9 @@ func Run(ctx context.Context, m *rclc.Model, tok *token.Tokenizer, cases []Case,
 	r := run{cfg: &cfg, receiver: receiver{model: m, tok: tok, batch: batch, longest: cfg.MaxTokens}, have: map[key]Result{}}
 	out := slices.Clone(cfg.Have)
 	for _, h := range out {
+		if h.Case < 0 || h.Case >= len(cases) || h.Question != "" && h.Question != cases[h.Case].Question {
+			return nil, fmt.Errorf("eval: the earlier results have case %d, %q, which these %d cases have not: name another file, or the same cases", h.Case, h.Question, len(cases))
+		}
 		if h.Answered && h.Placement != "" && h.Placement != cfg.Placement {
 			return nil, fmt.Errorf("eval: the earlier results were made with placement %q, this run has %q: name another file", h.Placement, cfg.Placement)
 		}
@@ -233,13 +236,13 @@ func (r *run) one(ctx context.Context, i int, c *Case) ([]Result, error) {
 				continue
 			}
 			if !ok {
-				h = Result{Case: i, Kind: c.Kind, Method: method, Ratio: ratio}
+				h = Result{Case: i, Kind: c.Kind, Method: method, Ratio: ratio, Question: c.Question}
 			}
 			if chooses(method) && !ok && !slices.Contains(missing, method) {
 				missing = append(missing, method)
 			}
 			if answer {
-				h.Answered, h.Placement, h.Question, h.Expected = true, r.cfg.Placement, c.Question, c.Answers
+				h.Answered, h.Placement, h.Expected = true, r.cfg.Placement, c.Answers
 			}
 			work = append(work, h)
 		}
