@@ -50,7 +50,6 @@ type inst struct {
 	line       int32
 	id         int32 // of loads and stores, for the cache of allocations
 	off        int64
-	imm        uint64
 	vec        [4]int32
 }
 
