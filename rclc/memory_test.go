@@ -1,6 +1,9 @@
 package rclc
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -13,9 +16,17 @@ type ledger struct {
 	backend.Device
 	mu        sync.Mutex
 	out, most int
+	left      int // allocations until one fails; 0 for never
 }
 
 func (l *ledger) Alloc(n int) (tensor.Buffer, error) {
+	l.mu.Lock()
+	dry := l.left == 1
+	l.left = max(l.left-1, 0)
+	l.mu.Unlock()
+	if dry {
+		return nil, fmt.Errorf("ledger: %w", backend.ErrNoMemory)
+	}
 	b, err := l.Device.Alloc(n)
 	if err == nil {
 		l.mu.Lock()
@@ -74,5 +85,35 @@ func TestSelectionMemory(t *testing.T) {
 		if n == 6000 && got < 16<<20 {
 			t.Errorf("only %d bytes are seen", got)
 		}
+	}
+}
+
+// TestOutOfMemory: wherever a transfer's memory runs out, it fails with the cause,
+// delivers nothing and leaves the senders as they were.
+func TestOutOfMemory(t *testing.T) {
+	for _, name := range []string{"qwen3-tied-fp32", "qwen35-8l-bf16"} {
+		l := &ledger{Device: processor(t, 2, "")}
+		m := core(t, l, name, ModelConfig{})
+		s := fromRows(t, m, mixedRows(1, 90, m))
+		before, used := fingerprint(t, s), m.pool.Bytes()
+		done := false
+		for n := 1; !done && n < 200; n++ {
+			delivered := 0
+			to := ReceiverFunc(func(context.Context, Delivery) error { delivered++; return nil })
+			l.left = n
+			err := Transfer(bg, []Source{s}, []Receiver{to}, []Request{{IDs: []int32{1, 2, 3}}}, Config{Selector: []Selector{CacheBack{}, ChunkKV{Window: 7}}[n%2]})
+			done = l.left > 0 && n%2 == 0
+			l.left = 0
+			if err != nil && !errors.Is(err, backend.ErrNoMemory) || (err == nil) != (delivered == 1) {
+				t.Errorf("%s: allocation %d: %d deliveries, %v", name, n, delivered, err)
+			}
+			if m.pool.Bytes() != used {
+				t.Errorf("%s: allocation %d: %d bytes of states, %d before", name, n, m.pool.Bytes(), used)
+			}
+		}
+		if !done {
+			t.Errorf("%s: the transfer never ran through", name)
+		}
+		before.same(t, s)
 	}
 }

@@ -190,30 +190,31 @@ func (m *Model) EmbedRows(ids []int32) ([]float32, error) {
 			return nil, fail(ErrState, "vocab_range", "id %d of row %d is outside the vocabulary of %d", id, i, m.Info.Vocab)
 		}
 	}
-	dev := m.pool.Device()
+	dev, n := m.pool.Device(), len(ids)
 	s, err := dev.NewStream()
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	c := nn.NewCtx(s, dev)
-	defer c.Close()
-	out := make([]float32, len(ids)*m.Info.Hidden)
-	mem, err := dev.Alloc(4 * len(ids))
+	mem, err := dev.Alloc(4 * n * (1 + m.Info.Hidden))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("rclc: rows of %d tokens: %w", n, err)
 	}
 	defer dev.Free(mem)
-	at, err := tensor.New(mem, 0, tensor.I32, len(ids))
+	at, err := tensor.New(mem, 4*n*m.Info.Hidden, tensor.I32, n)
 	if err != nil {
 		return nil, err
 	}
-	x := c.Tmp(len(ids), m.Info.Hidden)
+	x, err := tensor.New(mem, 0, tensor.F32, n, m.Info.Hidden)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]float32, n*m.Info.Hidden)
 	s.Write(at, tensor.AsBytes(ids))
 	s.Embed(x, m.dec.Embed, at)
 	s.Read(tensor.AsBytes(out), x)
 	if err := s.Sync(); err != nil {
-		return nil, fmt.Errorf("rclc: rows of %d tokens: %w", len(ids), err)
+		return nil, fmt.Errorf("rclc: rows of %d tokens: %w", n, err)
 	}
 	return out, nil
 }

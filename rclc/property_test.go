@@ -2,6 +2,7 @@ package rclc
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -199,6 +200,83 @@ func FuzzParsePositions(f *testing.F) {
 		}
 	})
 }
+
+// Positions of other programs, in all the forms that hold them.
+func TestParsePositions(t *testing.T) {
+	want := []int{3, 1, 4}
+	for _, v := range []any{[]int{3, 1, 4}, []int32{3, 1, 4}, []int64{3, 1, 4}, []any{3.0, json.Number("1"), int32(4)}} {
+		if got, err := ParsePositions(v); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%T: %v, %v", v, got, err)
+		}
+	}
+	for _, v := range []any{[]any{json.Number("1.0")}, []any{math.NaN()}, []any{1e300}, []any{[]int{1}}} {
+		if _, err := ParsePositions(v); Code(err) != "selection_non_integer" {
+			t.Errorf("%v: error %v", v, err)
+		}
+	}
+	if _, err := ParsePositions(map[string]int{}); Code(err) != "selection_type" {
+		t.Errorf("a map: error %v", err)
+	}
+}
+
+// A built-in selector inside one from outside does as by itself.
+func TestSelectorInside(t *testing.T) {
+	m := core(t, processor(t, 2, ""), "qwen3-tied-fp32", ModelConfig{})
+	s := tokens(t, m, script(1, 100, m.Info.Vocab))
+	for _, in := range []Selector{CacheBack{Span: 4}, QSnap{}, ChunkKV{}} {
+		var got [2]Delivery
+		for i, sel := range []Selector{in, SelectorFunc(in.Select)} {
+			to := ReceiverFunc(func(_ context.Context, d Delivery) error { got[i] = d; return nil })
+			if err := Transfer(bg, []Source{s}, []Receiver{to}, []Request{{IDs: []int32{1, 2, 3}}}, Config{Selector: sel, Form: TokenIDs, Record: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, b := got[0].Messages[0], got[1].Messages[0]
+		if !slices.Equal(a.ids, b.ids) || !slices.Equal(a.selection.Indices, b.selection.Indices) || a.selection.Scores == (Digest{}) || b.selection.Scores != (Digest{}) || b.selection.Selector != "" {
+			t.Errorf("%v: %v by itself, %v inside", in, a.selection.Indices, b.selection.Indices)
+		}
+	}
+}
+
+// What no model of transfers can be made of is refused.
+func TestNewModel(t *testing.T) {
+	m := core(t, processor(t, 1, ""), "qwen35-8l-bf16", ModelConfig{Tokenizer: byteTokens{}})
+	if i := m.Info; len(i.LayerTypes) != i.Layers || !slices.Contains(i.LayerTypes, LinearLayer) || !slices.Contains(i.LayerTypes, FullLayer) || i.Heads == 0 || i.Tokens == (Digest{}) {
+		t.Errorf("%+v", i)
+	}
+	lower, upper, err := m.dec.Split(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []func() error{
+		func() error { _, err := NewModel(nil, m.pool, ModelConfig{}); return err },
+		func() error { _, err := NewModel(m.dec, nil, ModelConfig{}); return err },
+		func() error { _, err := NewModel(lower, m.pool, ModelConfig{}); return err },
+		func() error { _, err := NewModel(upper, m.pool, ModelConfig{}); return err },
+		func() error { _, err := NewModel(m.dec, m.pool, ModelConfig{ChunkRows: -1}); return err },
+		func() error { _, err := NewModel(m.dec, m.pool, ModelConfig{Tokenizer: largeTokens{}}); return err },
+	} {
+		if err := f(); Code(err) != "model" || !errors.Is(err, ErrOption) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if _, err := m.Row(int32(m.Info.Vocab)); Code(err) != "vocab_range" {
+		t.Errorf("error %v", err)
+	}
+	if s, err := FromText(bg, m, "abc"); err != nil || !slices.Equal(s.IDs(), []int32{97, 98, 99}) {
+		t.Errorf("%v, %v", s, err)
+	} else {
+		s.Release()
+		s.Release()
+	}
+	if _, err := FromText(bg, varied(m, func(m *Model) { m.Tokenizer = nil }), "abc"); Code(err) != "tokenizer" {
+		t.Errorf("error %v", err)
+	}
+}
+
+type largeTokens struct{ byteTokens }
+
+func (largeTokens) Size() int { return 1 << 20 }
 
 // Names of selectors are read back.
 func TestParseSelector(t *testing.T) {

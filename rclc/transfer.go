@@ -221,7 +221,7 @@ func (t *transfer) run(ctx context.Context) error {
 			grown[i], err = t.reason(ctx, t.senders[i], i, longest, nil)
 			return err
 		})
-		t.senders = append(t.senders[:0:0], replaced(t.senders, grown)...)
+		t.senders = replaced(t.senders, grown)
 		if err != nil {
 			return err
 		}

@@ -562,3 +562,40 @@ func TestParallelTransfers(t *testing.T) {
 		wg.Wait()
 	}
 }
+
+// TestParallelAgents runs two agents that share a model, each sending to the other
+// while it appends, and receives.
+func TestParallelAgents(t *testing.T) {
+	m := core(t, processor(t, 2, ""), "qwen35-8l-bf16", ModelConfig{})
+	var agents [2]*Agent
+	for i := range agents {
+		a, err := Bind(bg, m, AgentConfig{IDs: script(uint64(i), 50+9*i, m.Info.Vocab), MaxNewTokens: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		agents[i] = a
+	}
+	var wg sync.WaitGroup
+	for i, a := range agents {
+		for k := range 3 {
+			wg.Go(func() {
+				err := Transfer(bg, []Source{a, agents[1-i]}, []Receiver{agents[1-i]}, []Request{{IDs: []int32{int32(k), 7}}}, Config{})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Go(func() {
+			if err := a.Append(bg, []int32{1, 2, 3}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i, a := range agents {
+		if r := a.Inspect(false); a.Len() != 3 || r.CachedPositions != 53+9*i {
+			t.Errorf("agent %d has %d deliveries and %d positions", i, a.Len(), r.CachedPositions)
+		}
+	}
+}
