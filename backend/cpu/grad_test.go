@@ -26,3 +26,5 @@ func TestGrad(t *testing.T) {
 		})
 	}
 }
+
+func TestGradErrors(t *testing.T) { backendtest.GradErrors(t, open(t, cpu.Config{Threads: 2})) }

@@ -8,3 +8,7 @@ import (
 )
 
 func TestGradMeaning(t *testing.T) { backendtest.GradMeaning(t, ref.New()) }
+
+func TestGradErrors(t *testing.T) { backendtest.GradErrors(t, ref.New()) }
+
+func TestGradGuards(t *testing.T) { backendtest.RunCases(t, ref.New(), backendtest.GradCases()) }
