@@ -189,7 +189,11 @@ func open(api cl.API, cfg Config) (*Device, error) {
 		if cfg.Platform != "" {
 			of = fmt.Sprintf(" of platforms named %q", cfg.Platform)
 		}
-		return nil, fmt.Errorf("opencl: device %d of %d%s: %w: %s", cfg.Device, len(list), of, backend.ErrNoDevice, remedy)
+		hint := remedy
+		if len(list) > 0 {
+			hint = "devices are numbered from 0; samebit doctor lists them"
+		}
+		return nil, fmt.Errorf("opencl: device %d of %d%s: %w: %s", cfg.Device, len(list), of, backend.ErrNoDevice, hint)
 	}
 	at := list[cfg.Device]
 	f, err := properties(api, at.id)

@@ -16,23 +16,25 @@ import (
 	"samebit/backend/ref"
 )
 
-const deviceHelp = "cpu, cuda:0 (an NVIDIA GPU by number), cuda:emu (its kernels emulated, slow), opencl, or ref (slow plain loops)"
+const deviceHelp = "cpu, cuda:0 (an NVIDIA GPU by number), cuda:emu (its kernels emulated, slow), opencl (or opencl:1, another of its devices), or ref (slow plain loops)"
 
 func deviceNames() []cobra.Completion {
 	return []cobra.Completion{"cpu", "cuda:0", "cuda:emu", "opencl", "ref"}
 }
 
-// gpu is the number in "cuda:0".
-func gpu(name string) (int, bool) {
-	n, ok := strings.CutPrefix(name, "cuda:")
+// ordinal is the number in "cuda:0" or "opencl:1".
+func ordinal(name, kind string) (int, bool) {
+	n, ok := strings.CutPrefix(name, kind+":")
 	i, err := strconv.Atoi(n)
 	return i, ok && err == nil && i >= 0
 }
 
 // checkDevice refuses names that no device has.
 func checkDevice(name string) error {
-	if _, ok := gpu(name); ok {
-		return nil
+	for _, kind := range []string{"cuda", "opencl"} {
+		if _, ok := ordinal(name, kind); ok {
+			return nil
+		}
 	}
 	return oneOf("device", deviceNames(), name)
 }
@@ -48,8 +50,11 @@ func newDevice(name string, threads int) (backend.Device, error) {
 	case "opencl":
 		return opencl.New(opencl.Config{})
 	}
-	if n, ok := gpu(name); ok {
+	if n, ok := ordinal(name, "cuda"); ok {
 		return cuda.New(cuda.Config{Ordinal: n})
+	}
+	if n, ok := ordinal(name, "opencl"); ok {
+		return opencl.New(opencl.Config{Device: n})
 	}
 	impl := os.Getenv("SAMEBIT_CPU")
 	d, err := cpu.New(cpu.Config{Threads: threads, Impl: impl})

@@ -19,20 +19,21 @@ import (
 
 // diagnosis is what doctor finds; -json prints it.
 type diagnosis struct {
-	Version   string      `json:"version"`
-	Host      host.Facts  `json:"host"`
-	Kernels   []string    `json:"kernels"` // available, the fastest last
-	InUse     string      `json:"kernels_in_use"`
-	Problem   string      `json:"device_problem,omitempty"` // why nothing can run
-	Threads   int         `json:"threads"`
-	Subnormal bool        `json:"subnormals_exact"`
-	Checks    []selfCheck `json:"self_check"`
-	ReadRate  float64     `json:"read_bytes_per_second"`
-	FMARate   float64     `json:"float_operations_per_second"`
-	Cache     string      `json:"model_folder"`
-	Model     *fit        `json:"model,omitempty"`
-	ModelErr  string      `json:"model_problem,omitempty"`
-	Advice    []string    `json:"advice"`
+	Version   string        `json:"version"`
+	Host      host.Facts    `json:"host"`
+	Kernels   []string      `json:"kernels"` // available, the fastest last
+	InUse     string        `json:"kernels_in_use"`
+	Problem   string        `json:"device_problem,omitempty"` // why nothing can run
+	Threads   int           `json:"threads"`
+	Subnormal bool          `json:"subnormals_exact"`
+	Checks    []selfCheck   `json:"self_check"`
+	Devices   []accelerator `json:"devices"` // beside the processor
+	ReadRate  float64       `json:"read_bytes_per_second"`
+	FMARate   float64       `json:"float_operations_per_second"`
+	Cache     string        `json:"model_folder"`
+	Model     *fit          `json:"model,omitempty"`
+	ModelErr  string        `json:"model_problem,omitempty"`
+	Advice    []string      `json:"advice"`
 }
 
 func newDoctor() *cobra.Command {
@@ -42,8 +43,9 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor [flags]",
 		Short: "Say what this machine can do, and what to do about the rest",
 		Long: `Look at the processor, its kernels, the memory and the model: run a few ops of
-every set of kernels against the plain reference (each bit must be equal), measure
-how fast memory is read and products are made, and say how much context fits and
+every set of kernels against the plain reference (each bit must be equal), list the
+other devices and probe their roundings, measure how fast memory is read and products
+are made, and say how much context fits and
 how fast the model can be at best. The advice comes last. Exit code 1 if a bit
 differs, or if the model that was named cannot be used.`,
 		Example: `  samebit doctor
@@ -104,6 +106,7 @@ func (d *diagnosis) examine(ctx context.Context, mf *modelFlags) (bad error) {
 			return err
 		}
 	}
+	d.Devices = accelerators()
 	d.Cache, _ = defaultModelPath() // its absence shows in the model's problem
 	path, err := resolveModel(mf.path)
 	if err == nil {
@@ -209,6 +212,7 @@ func (d *diagnosis) print(out io.Writer) error {
 		}
 		fmt.Fprintf(w, "self-check %s\t%s\n", k.Kernels, verdict)
 	}
+	printAccelerators(w, d.Devices)
 	if d.ReadRate > 0 {
 		fmt.Fprintf(w, "reads memory\t%.1f GB/s with %d threads\n", d.ReadRate/1e9, d.Threads)
 		fmt.Fprintf(w, "products\t%.0f GFLOP/s (float32, 256 rows)\n", d.FMARate/1e9)

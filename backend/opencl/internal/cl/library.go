@@ -3,7 +3,6 @@
 package cl
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"unsafe"
@@ -24,11 +23,13 @@ type library struct {
 
 // Load opens the machine's OpenCL library. It fails where there is none.
 func Load() (API, error) {
-	var errs []error
+	var first error
 	for _, name := range libraries {
 		lib, err := open(name)
 		if err != nil {
-			errs = append(errs, err)
+			if first == nil {
+				first = err
+			}
 			continue
 		}
 		l := new(library)
@@ -48,7 +49,7 @@ func Load() (API, error) {
 		}
 		return l, nil
 	}
-	return nil, errors.Join(errs...)
+	return nil, first
 }
 
 func check(call string, r uintptr) error {
