@@ -231,17 +231,15 @@ func TestRefusals(t *testing.T) {
 // looked at or refused.
 func TestEveryOpIsKnown(t *testing.T) {
 	own := map[string]bool{}
-	pkgs, err := parser.ParseDir(token.NewFileSet(), ".", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pkg := range pkgs {
-		for _, f := range pkg.Files {
-			for _, d := range f.Decls {
-				if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
-					if s, ok := fn.Recv.List[0].Type.(*ast.StarExpr); ok && s.X.(*ast.Ident).Name == "Tape" {
-						own[fn.Name.Name] = true
-					}
+	for _, name := range []string{"tape.go", "ops.go"} {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
+				if s, ok := fn.Recv.List[0].Type.(*ast.StarExpr); ok && s.X.(*ast.Ident).Name == "Tape" {
+					own[fn.Name.Name] = true
 				}
 			}
 		}

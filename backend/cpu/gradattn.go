@@ -11,12 +11,8 @@ type attnGrad struct {
 	dq, dk, dv, dy, y, q, k, v matrix
 	heads, group, window       int
 	scale                      float32
-	tasks                      []rowTask
 	jobs                       []attngrad.Job // by worker
 }
-
-// rowTask is one KV head of one segment.
-type rowTask struct{ seg, head int }
 
 func (s *stream) AttentionGrad(dq, dk, dv, dy, y, q, k, v tensor.Tensor, p backend.Plan, scale float32, window int) {
 	if s.err != nil || s.fails(backend.CheckAttentionGrad(dq, dk, dv, dy, y, q, k, v, p)) || !s.current(p) {

@@ -9,7 +9,7 @@ import (
 // deltaGrad holds the operands of the delta-net gradient under way.
 type deltaGrad struct {
 	dq, dk, dv, dg, dbeta, dy, q, k, v, g, beta matrix
-	layer, heads, per, taps                     int
+	layer, heads, per                           int
 	jobs                                        []deltagrad.Head // by worker
 }
 

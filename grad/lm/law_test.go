@@ -273,7 +273,7 @@ func TestWeights(t *testing.T) {
 	grads := func(w float32) []float32 {
 		m := open(t, ref.New(), dense, lm.Config{})
 		batch := toy(1, 2, 6, 6)
-		for i := range 6 {
+		for range 6 {
 			batch[1].Weights = append(batch[1].Weights, 0)
 			if w != 1 {
 				batch[0].Weights = append(batch[0].Weights, w)
