@@ -276,5 +276,5 @@ func (c *killed) Write(b []byte) (int, error) {
 	if k.died != nil {
 		k.died()
 	}
-	return n, errors.New("the connection broke")
+	return n, &net.OpError{Op: "write", Net: "tcp", Err: errors.New("the connection broke")}
 }

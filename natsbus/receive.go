@@ -189,9 +189,17 @@ func (r *Receiver) next(ctx context.Context) (jetstream.Msg, error) {
 		return nil, nil
 	case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, nats.ErrNoResponders):
 		return nil, r.b.c.ask(ctx, r.bind)
+	case denied(err):
+		return nil, err
 	}
-	return nil, err
+	if lost := r.b.c.ready(); lost != nil {
+		return nil, fmt.Errorf("%w (%w)", lost, err)
+	}
+	return nil, fmt.Errorf("%w: %w", errPull, err) // a server that shuts down, a new leader
 }
+
+// errPull is the cause when a server gives up a request for the next entry.
+var errPull = errors.New("waiting for a delivery was ended by the server")
 
 // take handles an entry. What it returns ends Run.
 func (r *Receiver) take(ctx context.Context, h Handler, msg jetstream.Msg) error {

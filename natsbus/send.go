@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"time"
@@ -203,12 +204,12 @@ func (b *Bus) passing(ctx context.Context, err error) bool {
 	var api *jetstream.APIError
 	var network net.Error
 	switch {
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, errPull):
 		// A stream that is gone says nothing either.
 		_, err := b.info(ctx, b.subject("to", "-", "-"))
 		return !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, jetstream.ErrJetStreamNotEnabled) && !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
 	case errors.Is(err, errLost), errors.Is(err, errSilent), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoServers),
-		errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrReconnectBufExceeded), errors.As(err, &network):
+		errors.Is(err, nats.ErrDisconnected), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, nats.ErrReconnectBufExceeded), errors.As(err, &network):
 		return true
 	case errors.As(err, &api):
 		return api.Code == 503 && !hasCode(err, codeStoreFailed, codeNoStorage, codeNoMemory, codeNoResources, codeAccountFull)
