@@ -107,17 +107,16 @@ func (m *memory) explain(addr uint64, n int) (Kind, string) {
 		a := m.live[i]
 		return OutOfBounds, fmt.Sprintf("bytes %d to %d reach past the end of %s", addr-a.base, addr-a.base+uint64(n)-1, a)
 	}
-	if i > 0 {
-		if a := m.live[i-1]; addr-a.end() < 1<<20 {
-			return OutOfBounds, fmt.Sprintf("%d bytes past the end of %s", addr-a.end(), a)
-		}
+	near := uint64(1 << 20)
+	why := fmt.Sprintf("no memory at %#x", addr)
+	if i > 0 && addr-m.live[i-1].end() < near {
+		near = addr - m.live[i-1].end()
+		why = fmt.Sprintf("%d bytes past the end of %s", near, m.live[i-1])
 	}
-	if i < len(m.live) {
-		if a := m.live[i]; a.base-addr < 1<<20 {
-			return OutOfBounds, fmt.Sprintf("%d bytes before %s", a.base-addr, a)
-		}
+	if i < len(m.live) && m.live[i].base-addr < near {
+		why = fmt.Sprintf("%d bytes before %s", m.live[i].base-addr, m.live[i])
 	}
-	return OutOfBounds, fmt.Sprintf("no memory at %#x", addr)
+	return OutOfBounds, why
 }
 
 func (a *allocation) String() string {
