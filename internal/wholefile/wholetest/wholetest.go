@@ -129,8 +129,8 @@ func (d *Faulty) Sync() error {
 	return nil
 }
 
-// settle leaves on the medium what a dead machine would.
-func (d *Faulty) settle(t *testing.T) {
+// Settle leaves on the medium what a dead machine would.
+func (d *Faulty) Settle(t *testing.T) {
 	if !d.Lost {
 		return
 	}
@@ -197,7 +197,7 @@ func AtDeath(t *testing.T, name string, before, after func(dir string) error, sa
 				if alive && err != nil {
 					t.Fatalf("%s: %v", what, err)
 				}
-				f.settle(t)
+				f.Settle(t)
 				old, whole := check(dir)
 				if !old && !whole {
 					t.Fatalf("%s: the file is neither the old one nor the new one", what)

@@ -1,0 +1,221 @@
+// Package train trains small language models: a config file says what data, what
+// model and how long, and the same file gives the same weights to the last bit on
+// any number of workers, in any micro-batches, interrupted or not.
+package train
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"samebit/grad"
+	"samebit/qwen3"
+	"samebit/train/tasks"
+)
+
+// Config is a training as its JSON file describes it.
+type Config struct {
+	Name string `json:"name"`
+	Seed uint64 `json:"seed"`
+
+	Vocabulary Vocabulary      `json:"vocabulary"`
+	Model      json.RawMessage `json:"model"` // a model's config.json; vocab_size and token ids are filled in
+
+	// Prose are text files to train on besides the generated tasks; the last
+	// twentieth of their text is held out. A name may begin with $GOROOT.
+	Prose []string `json:"prose,omitempty"`
+
+	Stages    []Stage   `json:"stages"`
+	Optimiser Optimiser `json:"optimiser"`
+	// Text is the weight of the loss of tokens that are no answers, next to 1 for
+	// those that are; 0 learns answers only. Prose always counts with weight 1.
+	Text float32 `json:"text"`
+
+	Validation Validation `json:"validation"`
+	Save       int        `json:"save"` // steps between checkpoints; 0 means 100
+}
+
+// Vocabulary says which tokenizer is trained on the data before the model is.
+type Vocabulary struct {
+	Size    int `json:"size"`
+	Samples int `json:"samples"` // generated texts to train it on; 0 means 2000
+}
+
+// Stage is a part of the training with one mixture of data.
+type Stage struct {
+	Steps     int            `json:"steps"`
+	Rows      int            `json:"rows"`    // of a batch, at least
+	Least     int            `json:"least"`   // rows of a sequence, about
+	Most      int            `json:"most"`    // rows of a sequence, at most
+	Answers   int            `json:"answers"` // questions of a task, at most; 0 means 1
+	Prose     float64        `json:"prose"`   // share of sequences that are prose
+	Kinds     []tasks.Kind   `json:"kinds,omitempty"`
+	Formats   []tasks.Format `json:"formats,omitempty"`
+	RateScale float64        `json:"rate_scale,omitempty"` // factor on the schedule's rate; 0 means 1
+}
+
+// Optimiser are the constants of AdamW and of its schedule over all stages.
+type Optimiser struct {
+	Rate   float64 `json:"rate"`
+	Floor  float64 `json:"floor"` // fraction of the rate that the cosine ends at
+	Warmup int     `json:"warmup"`
+	Beta2  float64 `json:"beta2,omitempty"` // 0 means 0.999
+	Decay  float64 `json:"decay"`
+	Clip   float64 `json:"clip"`
+}
+
+// Validation says how the model is judged while it is trained.
+type Validation struct {
+	Every    int   `json:"every"`    // steps; 0 means never
+	Samples  int   `json:"samples"`  // tasks with held-out names per length; 0 means 100
+	Lengths  []int `json:"lengths"`  // rows of their contexts, about
+	Patience int   `json:"patience"` // validations without improvement that end the training; 0 means never
+}
+
+// ErrConfig is the cause when a config file is wrong.
+var ErrConfig = errors.New("bad training config")
+
+// ReadConfig reads and checks a config file.
+func ReadConfig(path string) (Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("train: %w: name a JSON file such as models/tiny.json", err)
+	}
+	c, err := ParseConfig(data)
+	if err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// ParseConfig parses and checks the text of a config file.
+func ParseConfig(data []byte) (Config, error) {
+	var c Config
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return Config{}, fmt.Errorf("train: %w: %w", ErrConfig, err)
+	}
+	if err := c.check(); err != nil {
+		return Config{}, fmt.Errorf("train: %w: %w", ErrConfig, err)
+	}
+	return c, nil
+}
+
+func (c *Config) check() error {
+	if c.Vocabulary.Size < 256+len(tasks.Control) || c.Vocabulary.Size > 1<<20 {
+		return fmt.Errorf("vocabulary.size is %d: at least %d (bytes and control tokens), at most a million", c.Vocabulary.Size, 256+len(tasks.Control))
+	}
+	if c.Vocabulary.Samples < 0 || c.Save < 0 {
+		return fmt.Errorf("vocabulary.samples is %d and save %d: neither may be negative", c.Vocabulary.Samples, c.Save)
+	}
+	if len(c.Stages) == 0 {
+		return errors.New("stages is empty: give at least one, with steps, rows, least and most")
+	}
+	shape, _, err := c.shape(0)
+	if err != nil {
+		return err
+	}
+	for i, s := range c.Stages {
+		switch {
+		case s.Steps < 1 || s.Rows < 1:
+			return fmt.Errorf("stages[%d] has %d steps of %d rows: both must be at least 1", i, s.Steps, s.Rows)
+		case s.Least < 16 || s.Most < s.Least+32:
+			return fmt.Errorf("stages[%d] has sequences of %d to %d rows: least must be at least 16, and most at least 32 more", i, s.Least, s.Most)
+		case s.Most > shape.Context:
+			return fmt.Errorf("stages[%d] has sequences of up to %d rows, the model's context is %d: raise max_position_embeddings or lower most", i, s.Most, shape.Context)
+		case s.Answers < 0 || s.Answers > 64:
+			return fmt.Errorf("stages[%d] has %d answers: from 0 to 64", i, s.Answers)
+		case !(s.Prose >= 0 && s.Prose <= 1):
+			return fmt.Errorf("stages[%d] has a share of prose of %g: from 0 to 1", i, s.Prose)
+		case s.Prose > 0 && len(c.Prose) == 0:
+			return fmt.Errorf("stages[%d] wants prose, and prose names no file", i)
+		case !(s.RateScale >= 0 && s.RateScale <= 100):
+			return fmt.Errorf("stages[%d] has a rate_scale of %g: from 0 to 100", i, s.RateScale)
+		}
+		if err := (tasks.Config{Kinds: s.Kinds, Formats: s.Formats}).Check(); err != nil {
+			return fmt.Errorf("stages[%d]: %w", i, err)
+		}
+	}
+	o := c.Optimiser
+	if !(o.Rate > 0 && o.Rate < 1) || !(o.Floor >= 0 && o.Floor <= 1) || o.Warmup < 0 || !(o.Beta2 >= 0 && o.Beta2 < 1) || !(o.Decay >= 0 && o.Decay < 1) || !(o.Clip >= 0) {
+		return fmt.Errorf("optimiser is %+v: rate in (0, 1), floor in [0, 1], warmup and clip not negative, beta2 and decay in [0, 1)", o)
+	}
+	if !(c.Text >= 0 && c.Text <= 1) {
+		return fmt.Errorf("text is %g: from 0 to 1", c.Text)
+	}
+	v := c.Validation
+	if v.Every < 0 || v.Samples < 0 || v.Patience < 0 || v.Every > 0 && len(v.Lengths) == 0 {
+		return fmt.Errorf("validation is %+v: nothing may be negative, and lengths are needed", v)
+	}
+	for _, n := range v.Lengths {
+		if n < 32 || n > shape.Context {
+			return fmt.Errorf("validation.lengths has %d: from 32 to the model's context of %d", n, shape.Context)
+		}
+	}
+	return nil
+}
+
+// Steps is the number of steps of all stages.
+func (c *Config) Steps() int {
+	n := 0
+	for _, s := range c.Stages {
+		n += s.Steps
+	}
+	return n
+}
+
+// stage is the stage of step n, counted from 1.
+func (c *Config) stage(n int) *Stage {
+	for i := range c.Stages {
+		if n <= c.Stages[i].Steps {
+			return &c.Stages[i]
+		}
+		n -= c.Stages[i].Steps
+	}
+	return &c.Stages[len(c.Stages)-1]
+}
+
+func (c *Config) schedule() grad.Schedule {
+	return grad.Schedule{Peak: c.Optimiser.Rate, Warmup: c.Optimiser.Warmup, Total: c.Steps(), Floor: c.Optimiser.Floor}
+}
+
+// shape completes the model's config.json for a vocabulary of n ids, and reads it.
+func (c *Config) shape(n int) (qwen3.Config, []byte, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(c.Model, &fields); err != nil {
+		return qwen3.Config{}, nil, fmt.Errorf("model is no config.json: %w", err)
+	}
+	if n == 0 {
+		n = c.Vocabulary.Size
+	}
+	end := n - len(tasks.Control) + slices.Index(tasks.Control, endOfTurn)
+	fields["vocab_size"] = n
+	fields["eos_token_id"] = end
+	fields["dtype"] = "bfloat16"
+	text, err := json.MarshalIndent(fields, "", "  ")
+	if err != nil {
+		return qwen3.Config{}, nil, err
+	}
+	shape, err := qwen3.ParseConfig(text, nil)
+	if err != nil {
+		return qwen3.Config{}, nil, fmt.Errorf("model: %w", err)
+	}
+	if shape.Context < 1 {
+		return qwen3.Config{}, nil, errors.New("model has no max_position_embeddings")
+	}
+	return shape, append(text, '\n'), nil
+}
+
+// digest identifies what decides a training's bits.
+func (c *Config) digest() string {
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // a parsed config can be written
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text))
+}

@@ -1,0 +1,314 @@
+package train
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"samebit/backend"
+	"samebit/checkpoint"
+	"samebit/grad"
+	"samebit/grad/lm"
+	"samebit/internal/wholefile"
+	"samebit/nn"
+	"samebit/qwen3"
+	"samebit/tensor"
+	"samebit/token"
+)
+
+// Options steer a run. None of them changes a bit of the weights.
+type Options struct {
+	Device    backend.Device
+	MicroRows int  // rows of a micro-batch; 0 means 1024
+	Recompute bool // run blocks again in the backward pass instead of keeping what they computed
+	// Progress, if set, is called after every step.
+	Progress func(Step)
+	// Folder replaces the directory's file system; nil means the operating system's.
+	folder wholefile.Folder
+}
+
+// Step is what is known after a step of the training.
+type Step struct {
+	Step, Steps int
+	Rows        int     // of the batch
+	Loss        float32 // mean over the batch's rows, weighted
+	Answers     float32 // mean over answer tokens
+	Norm        float32 // of the gradient, before clipping
+	Rate        float64
+	Judgement   *Judgement // where the model was validated after this step
+	Best        bool       // and is the best so far
+}
+
+// Result is what a training made.
+type Result struct {
+	Steps   int
+	Params  int        // trained values
+	Hash    string     // SHA-256 of the last values, float32, in order of name
+	Best    *Judgement // of the model that was kept; nil without validation
+	BestAt  int
+	Stopped bool // early, for lack of improvement
+}
+
+// Names of the files of a training, in its directory; the model is a directory that
+// samebit opens.
+const (
+	stateFile = "state.safetensors"
+	logFile   = "log.csv"
+	modelDir  = "model"
+)
+
+// Run trains in a directory, which it makes, and goes on there if a training of the
+// same config was interrupted, with the bits of one that was not. A cancelled
+// context saves what was done and is returned. It fails without changing the
+// directory's files if they belong to another config.
+func Run(ctx context.Context, cfg Config, dir string, opt Options) (Result, error) {
+	if opt.Device == nil {
+		return Result{}, errors.New("train: no device")
+	}
+	if err := cfg.check(); err != nil {
+		return Result{}, fmt.Errorf("train: %w: %w", ErrConfig, err)
+	}
+	for _, d := range []string{dir, filepath.Join(dir, modelDir)} {
+		if err := os.MkdirAll(d, 0o777); err != nil {
+			return Result{}, fmt.Errorf("train: %w", err)
+		}
+	}
+	if opt.folder == nil {
+		opt.folder = wholefile.OS(dir)
+	}
+	r := &run{cfg: cfg, dir: dir, opt: opt}
+	if err := r.open(ctx); err != nil {
+		r.close()
+		return Result{}, err
+	}
+	defer r.close()
+	return r.train(ctx)
+}
+
+// run is a training under way.
+type run struct {
+	cfg Config
+	dir string
+	opt Options
+
+	data   *data
+	shape  qwen3.Config
+	stream backend.Stream
+	dec    *nn.Decoder
+	params *grad.Params
+	adam   *grad.AdamW
+	lm     *lm.Trainer
+
+	log    [][]string // lines
+	best   *Judgement
+	bestAt int
+	bad    int // validations since
+}
+
+func (r *run) open(ctx context.Context) error {
+	saved, err := r.saved()
+	if err != nil {
+		return err
+	}
+	if saved != nil {
+		defer saved.Close()
+	}
+	prose, err := readProse(r.cfg.Prose)
+	if err != nil {
+		return err
+	}
+	tok, err := r.tokenizer(ctx, prose)
+	if err != nil {
+		return err
+	}
+	if r.data, err = newData(&r.cfg, tok, prose); err != nil {
+		return err
+	}
+	var config []byte
+	if r.shape, config, err = r.cfg.shape(tok.Size()); err != nil {
+		return err
+	}
+	if err := r.describe(config); err != nil {
+		return err
+	}
+	dev := r.opt.Device
+	values := map[string][]float32{}
+	r.dec, err = load(ctx, dev, r.shape, func(p qwen3.Param) ([]float32, error) {
+		values[p.Name] = first(&r.cfg, &r.shape, p)
+		return values[p.Name], nil
+	}, checkpoint.F32)
+	if err != nil {
+		return err
+	}
+	if r.stream, err = dev.NewStream(); err != nil {
+		return err
+	}
+	if r.params, err = grad.NewParams(r.stream, dev); err != nil {
+		return err
+	}
+	if err := watch(r.params, &r.shape, r.dec, func(p qwen3.Param) []float32 { return values[p.Name] }); err != nil {
+		return err
+	}
+	o := r.cfg.Optimiser
+	if r.adam, err = grad.NewAdamW(r.params, grad.AdamWConfig{Beta2: o.Beta2, Decay: o.Decay, Clip: o.Clip}); err != nil {
+		return err
+	}
+	if r.lm, err = lm.New(dev, r.dec, r.params, lm.Config{MicroRows: r.opt.MicroRows, Checkpoint: r.opt.Recompute}); err != nil {
+		return err
+	}
+	if saved != nil {
+		return r.resume(saved)
+	}
+	return nil
+}
+
+func (r *run) close() {
+	if r.lm != nil {
+		r.lm.Close()
+	}
+	if r.params != nil {
+		r.params.Close()
+	}
+	if r.dec != nil {
+		r.dec.Close()
+	}
+	if r.stream != nil {
+		r.stream.Close()
+	}
+}
+
+// tokenizer reads the training's vocabulary, or trains it.
+func (r *run) tokenizer(ctx context.Context, prose string) (*token.Tokenizer, error) {
+	model := wholefile.OS(filepath.Join(r.dir, modelDir))
+	text, err := os.ReadFile(model.Path("tokenizer.json"))
+	if err != nil {
+		if text, err = vocabulary(ctx, &r.cfg, prose); err != nil {
+			return nil, err
+		}
+		if err := wholefile.Replace(model, "tokenizer.json", writing(text)); err != nil {
+			return nil, fmt.Errorf("train: %w", err)
+		}
+	}
+	tok, err := token.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("train: %s: %w", model.Path("tokenizer.json"), err)
+	}
+	return tok, nil
+}
+
+func (r *run) train(ctx context.Context) (Result, error) {
+	schedule := r.cfg.schedule()
+	every := r.cfg.Save
+	if every == 0 {
+		every = 100
+	}
+	total, stopped := r.cfg.Steps(), false
+	for n := r.adam.Steps + 1; n <= total && !stopped; n++ {
+		s, err := r.step(ctx, n, schedule)
+		if err != nil {
+			if ctx.Err() != nil {
+				err = errors.Join(err, r.save())
+			}
+			return Result{}, err
+		}
+		if v := r.cfg.Validation; v.Every > 0 && (n%v.Every == 0 || n == total) {
+			if err := r.validate(ctx, &s); err != nil {
+				return Result{}, err
+			}
+			stopped = v.Patience > 0 && r.bad >= v.Patience
+		}
+		r.log = append(r.log, s.line())
+		if n%every == 0 || n == total || stopped {
+			if err := r.save(); err != nil {
+				return Result{}, err
+			}
+		}
+		if r.opt.Progress != nil {
+			r.opt.Progress(s)
+		}
+	}
+	if r.best == nil {
+		if err := r.export(); err != nil {
+			return Result{}, err
+		}
+	}
+	hash, err := r.hash()
+	return Result{r.adam.Steps, r.params.Len(), hash, r.best, r.bestAt, stopped}, err
+}
+
+func (r *run) step(ctx context.Context, n int, schedule grad.Schedule) (Step, error) {
+	batch := r.data.batch(n)
+	losses, err := r.lm.Backward(ctx, batch)
+	if err != nil {
+		return Step{}, errors.Join(err, r.params.Zero())
+	}
+	rate := schedule.At(n)
+	if f := r.cfg.stage(n).RateScale; f != 0 {
+		rate *= f
+	}
+	norm, err := r.adam.Step(rate)
+	if err != nil {
+		return Step{}, fmt.Errorf("train: step %d: %w: a lower rate or more warmup may help", n, err)
+	}
+	s := Step{Step: n, Steps: r.cfg.Steps(), Loss: grad.Mean(losses), Norm: norm, Rate: rate}
+	var answers []float32
+	at := 0
+	for _, q := range batch {
+		s.Rows += len(q.Tokens)
+		for i, t := range q.Targets {
+			if t < 0 {
+				continue
+			}
+			if q.Weights != nil && q.Weights[i] == 1 {
+				answers = append(answers, losses[at])
+			}
+			at++
+		}
+	}
+	s.Answers = grad.Mean(answers)
+	return s, nil
+}
+
+func (r *run) validate(ctx context.Context, s *Step) error {
+	v := r.cfg.Validation
+	samples := v.Samples
+	if samples == 0 {
+		samples = 100
+	}
+	j, err := r.data.judge(ctx, r.opt.Device, r.dec, forValidation, v.Lengths, samples, 8192)
+	if err != nil {
+		return err
+	}
+	s.Judgement = j
+	if r.best != nil && !j.better(r.best) {
+		r.bad++
+		return nil
+	}
+	s.Best = true
+	r.best, r.bestAt, r.bad = j, s.Step, 0
+	return r.export()
+}
+
+// values reads what a parameter has become, as files store it.
+func (r *run) values(p *grad.Param) ([]float32, error) {
+	v := make([]float32, p.Value.Len())
+	r.stream.Read(tensor.AsBytes(v), p.Value)
+	return v, r.stream.Sync()
+}
+
+// hash is that of all values in order of name.
+func (r *run) hash() (string, error) {
+	h := sha256.New()
+	for p := range r.params.All() {
+		v, err := r.values(p)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n", p.Name, len(v))
+		h.Write(tensor.AsBytes(v))
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}

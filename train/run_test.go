@@ -1,0 +1,228 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"samebit/backend/cpu"
+	"samebit/internal/wholefile"
+	"samebit/internal/wholefile/wholetest"
+)
+
+const denseModel = `{"model_type": "qwen3", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 2,
+	"num_key_value_heads": 1, "head_dim": 16, "rms_norm_eps": 1e-6, "tie_word_embeddings": true, "max_position_embeddings": 1024, "rope_theta": 10000.0}`
+
+const hybridModel = `{"model_type": "qwen3_5_text", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 2,
+	"num_key_value_heads": 1, "head_dim": 16, "rms_norm_eps": 1e-6, "tie_word_embeddings": true, "max_position_embeddings": 1024,
+	"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}, "linear_num_key_heads": 2,
+	"linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4,
+	"layer_types": ["linear_attention", "full_attention"], "attn_output_gate": true}`
+
+// small is a config of a few steps.
+func small(t testing.TB, model string, steps int) Config {
+	t.Helper()
+	c, err := ParseConfig(fmt.Appendf(nil, `{"name": "small", "seed": 5, "vocabulary": {"size": 300, "samples": 20}, "model": %s,
+		"stages": [{"steps": %d, "rows": 300, "least": 40, "most": 200, "answers": 3}, {"steps": %d, "rows": 400, "least": 60, "most": 300, "prose": 0.3}],
+		"prose": [%q], "optimiser": {"rate": 0.003, "floor": 0.1, "warmup": 2, "decay": 0.01, "clip": 1}, "text": 0.2,
+		"validation": {"every": 4, "samples": 5, "lengths": [64]}, "save": 3}`, model, steps/2, steps-steps/2, prose(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// prose is a file of text.
+func prose(t testing.TB) string {
+	path := filepath.Join(t.TempDir(), "prose.txt")
+	r := rand.New(rand.NewPCG(1, 2))
+	var b bytes.Buffer
+	for range 3000 {
+		b.WriteString([]string{"the", "light", "of", "stars", "and", "glass", "bends"}[r.IntN(7)] + " ")
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+type setup struct {
+	cfg     cpu.Config
+	options Options
+}
+
+func (s setup) run(t testing.TB, ctx context.Context, c Config, dir string) (Result, error) {
+	t.Helper()
+	dev, err := cpu.New(s.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	s.options.Device = dev
+	return Run(ctx, c, dir, s.options)
+}
+
+// The weights are the same on any number of workers, in any micro-batches, with
+// blocks kept or run again, and when the training is interrupted at any step.
+func TestSameWeightsWhatever(t *testing.T) {
+	for name, model := range map[string]string{"dense": denseModel, "hybrid": hybridModel} {
+		t.Run(name, func(t *testing.T) {
+			c := small(t, model, 12)
+			plain := t.TempDir()
+			want, err := setup{}.run(t, t.Context(), c, plain)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want.Steps != 12 || want.Best == nil {
+				t.Fatalf("%+v", want)
+			}
+			for _, s := range []setup{
+				{cpu.Config{Threads: 1}, Options{}}, {cpu.Config{Threads: 8}, Options{MicroRows: 1}},
+				{cpu.Config{Threads: 2, Impl: "generic"}, Options{MicroRows: 100}}, {cpu.Config{Threads: 4}, Options{Recompute: true, MicroRows: 10000}},
+			} {
+				got, err := s.run(t, t.Context(), c, t.TempDir())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.Hash != want.Hash {
+					t.Errorf("%+v: hash %s, not %s", s, got.Hash, want.Hash)
+				}
+			}
+			r := rand.New(rand.NewPCG(9, 9))
+			dir := t.TempDir()
+			var got Result
+			for try := 0; ; try++ {
+				ctx, cancel := context.WithCancel(t.Context())
+				left := 1 + r.IntN(4)
+				s := setup{cpu.Config{Threads: 1 + try%3}, Options{Progress: func(Step) {
+					if left--; left == 0 {
+						cancel()
+					}
+				}}}
+				got, err = s.run(t, ctx, c, dir)
+				cancel()
+				if err == nil {
+					break
+				}
+				if !errors.Is(err, context.Canceled) || try > 20 {
+					t.Fatal(err)
+				}
+			}
+			if got.Hash != want.Hash || got.BestAt != want.BestAt {
+				t.Errorf("interrupted: %+v, not %+v", got, want)
+			}
+			same(t, plain, dir, logFile, "model/model.safetensors", "model/config.json", "model/tokenizer.json", "model/tokenizer_config.json")
+		})
+	}
+}
+
+// same compares files of two directories.
+func same(t *testing.T, a, b string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		x, err := os.ReadFile(filepath.Join(a, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := os.ReadFile(filepath.Join(b, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(x, y) {
+			t.Errorf("%s differs", name)
+		}
+	}
+}
+
+// Wherever the process or the machine dies while it saves, the training goes on to
+// the same weights.
+func TestDeathWhileSaving(t *testing.T) {
+	c := small(t, denseModel, 4)
+	c.Validation, c.Save = Validation{}, 2
+	want, err := setup{}.run(t, t.Context(), c, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lost := range []bool{false, true} {
+		for at := 0; ; at++ {
+			dir := t.TempDir()
+			f := wholetest.New(dir, 1, at)
+			f.Lost = lost
+			_, err := setup{options: Options{folder: f}}.run(t, t.Context(), c, dir)
+			f.Settle(t)
+			got, again := setup{}.run(t, t.Context(), c, dir)
+			if again != nil || got.Hash != want.Hash {
+				t.Fatalf("death at operation %d, machine too: %v: %v, hash %s, not %s", at, lost, again, got.Hash, want.Hash)
+			}
+			if err == nil {
+				break
+			}
+			if at > 100 {
+				t.Fatal("saving never ends")
+			}
+		}
+	}
+}
+
+// A directory is not mistaken for that of another training, and stays as it was.
+func TestForeignDirectory(t *testing.T) {
+	c := small(t, denseModel, 2)
+	dir := t.TempDir()
+	if _, err := (setup{}).run(t, t.Context(), c, dir); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(filepath.Join(dir, stateFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := c
+	other.Seed++
+	if _, err := (setup{}).run(t, t.Context(), other, dir); err == nil || !strings.Contains(err.Error(), "another config") {
+		t.Errorf("another config: %v", err)
+	}
+	for _, n := range []int{0, 7, len(before) / 2, len(before) - 1} {
+		if err := os.WriteFile(filepath.Join(dir, stateFile), before[:n], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (setup{}).run(t, t.Context(), c, dir); err == nil || !strings.Contains(err.Error(), stateFile) {
+			t.Errorf("a state of %d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	good := small(t, denseModel, 4)
+	for want, change := range map[string]func(c *Config){
+		"vocabulary.size":    func(c *Config) { c.Vocabulary.Size = 100 },
+		"stages is empty":    func(c *Config) { c.Stages = nil },
+		"at least 1":         func(c *Config) { c.Stages[1].Steps = 0 },
+		"context is 1024":     func(c *Config) { c.Stages[1].Most = 2000 },
+		"no kind":            func(c *Config) { c.Stages[0].Kinds = append(c.Stages[0].Kinds, "riddle") },
+		"prose names no":     func(c *Config) { c.Prose = nil },
+		"optimiser":          func(c *Config) { c.Optimiser.Rate = -1 },
+		"text is":            func(c *Config) { c.Text = 2 },
+		"validation.lengths": func(c *Config) { c.Validation.Lengths = []int{9999} },
+		"model":              func(c *Config) { c.Model = []byte(`{"model_type": "gpt2"}`) },
+	} {
+		c := good
+		c.Stages = slices.Clone(good.Stages)
+		change(&c)
+		if err := c.check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	for _, text := range []string{``, `{`, `{"nmae": "x"}`, `[]`} {
+		if _, err := ParseConfig([]byte(text)); !errors.Is(err, ErrConfig) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+var _ wholefile.Folder = (*wholetest.Faulty)(nil)

@@ -1,0 +1,160 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"samebit/backend"
+	"samebit/checkpoint"
+	"samebit/grad"
+	"samebit/internal/canon"
+	"samebit/nn"
+	"samebit/qwen3"
+	"samebit/tensor"
+)
+
+// first makes the values that a tensor of a new model begins with, from the seed
+// and its name: norms 1, products normal with a standard deviation of 1/√in (those
+// that write to the residual stream smaller by √(2·layers)), embeddings 0.02, decays
+// and their biases as Gated DeltaNet's authors draw them.
+func first(c *Config, shape *qwen3.Config, p qwen3.Param) []float32 {
+	h := fnv.New64a()
+	h.Write([]byte(p.Name))
+	r := rand.New(rand.NewPCG(c.seed(forWeights), h.Sum64()))
+	n := 1
+	for _, d := range p.Shape {
+		n *= d
+	}
+	v := make([]float32, n)
+	in := p.Shape[len(p.Shape)-1]
+	deviation := 1 / math.Sqrt(float64(in))
+	switch {
+	case strings.HasSuffix(p.Name, "A_log"):
+		for i := range v {
+			v[i] = canon.Log(float32(1 + 15*r.Float64()))
+		}
+		return v
+	case strings.HasSuffix(p.Name, "dt_bias"):
+		for i := range v {
+			dt := canon.Exp(canon.Log(0.001) + float32(float32(r.Float64())*(canon.Log(0.1)-canon.Log(0.001))))
+			v[i] = dt + canon.Log(1-canon.Exp(-dt)) // the inverse of softplus
+		}
+		return v
+	case p.Stored == qwen3.LessOne || strings.HasSuffix(p.Name, ".bias"):
+		return v
+	case len(p.Shape) == 1:
+		for i := range v {
+			v[i] = 1
+		}
+		return v
+	case strings.HasSuffix(p.Name, "embed_tokens.weight"):
+		deviation = 0.02
+	case strings.HasSuffix(p.Name, "o_proj.weight"), strings.HasSuffix(p.Name, "down_proj.weight"), strings.HasSuffix(p.Name, "out_proj.weight"):
+		deviation /= math.Sqrt(2 * float64(shape.Layers))
+	}
+	for i := range v {
+		v[i] = float32(normal(r) * deviation)
+	}
+	return v
+}
+
+// normal draws from a distribution close to the normal one, by sums alone, so that
+// every processor draws the same.
+func normal(r *rand.Rand) float64 {
+	s := -6.0
+	for range 12 {
+		s += r.Float64()
+	}
+	return s
+}
+
+// load builds a decoder of given values on a device.
+func load(ctx context.Context, dev backend.Device, shape qwen3.Config, values func(qwen3.Param) ([]float32, error), typ checkpoint.Type) (*nn.Decoder, error) {
+	file, err := weights(shape, values, typ)
+	if err != nil {
+		return nil, err
+	}
+	set, err := checkpoint.Parse("weights", file)
+	if err != nil {
+		return nil, err
+	}
+	defer set.Close()
+	return qwen3.Load(ctx, dev, shape, set, qwen3.LoadOptions{})
+}
+
+// weights writes values as the text of a safetensors file.
+func weights(shape qwen3.Config, values func(qwen3.Param) ([]float32, error), typ checkpoint.Type) ([]byte, error) {
+	params, err := shape.Params(nil)
+	if err != nil {
+		return nil, fmt.Errorf("train: %w", err)
+	}
+	var entries []checkpoint.Entry
+	for _, p := range params {
+		v, err := values(p)
+		if err != nil {
+			return nil, err
+		}
+		e := checkpoint.Entry{Name: p.Name, Type: typ, Shape: p.Shape, Data: tensor.AsBytes(v)}
+		if typ == checkpoint.BF16 {
+			e.Data = narrow(v)
+		}
+		entries = append(entries, e)
+	}
+	var b bytes.Buffer
+	if err := checkpoint.Write(&b, entries, map[string]string{"format": "pt"}); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// narrow rounds to bfloat16, ties to even.
+func narrow(v []float32) []byte {
+	out := make([]byte, 0, 2*len(v))
+	for _, x := range v {
+		b := math.Float32bits(x)
+		out = binary.LittleEndian.AppendUint16(out, uint16((b+0x7FFF+b>>16&1)>>16))
+	}
+	return out
+}
+
+// watch makes the values of a decoder trainable.
+func watch(p *grad.Params, shape *qwen3.Config, dec *nn.Decoder, values func(qwen3.Param) []float32) error {
+	params, err := shape.Params(dec)
+	if err != nil {
+		return err
+	}
+	forms := map[qwen3.Stored]grad.Form{qwen3.LessOne: grad.OnePlus, qwen3.Logarithm: grad.Exp}
+	for _, x := range params {
+		v := values(x)
+		switch {
+		case x.Weight != nil:
+			_, err = p.AddWeight(x.Name, x.Weight, v)
+		case x.Stored == qwen3.Transposed:
+			_, err = p.AddTensor(x.Name, x.Tensor, grad.Plain, transpose(v, x.Shape[0]))
+		default:
+			_, err = p.AddTensor(x.Name, x.Tensor, forms[x.Stored], v)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// transpose turns [n, m] into [m, n].
+func transpose(v []float32, n int) []float32 {
+	m := len(v) / n
+	t := make([]float32, len(v))
+	for i := range n {
+		for j := range m {
+			t[j*n+i] = v[i*m+j]
+		}
+	}
+	return t
+}
