@@ -203,7 +203,7 @@ func TestConfigErrors(t *testing.T) {
 		"vocabulary.size":    func(c *Config) { c.Vocabulary.Size = 100 },
 		"stages is empty":    func(c *Config) { c.Stages = nil },
 		"at least 1":         func(c *Config) { c.Stages[1].Steps = 0 },
-		"context is 1024":     func(c *Config) { c.Stages[1].Most = 2000 },
+		"context is 1024":    func(c *Config) { c.Stages[1].Most = 2000 },
 		"no kind":            func(c *Config) { c.Stages[0].Kinds = append(c.Stages[0].Kinds, "riddle") },
 		"prose names no":     func(c *Config) { c.Prose = nil },
 		"optimiser":          func(c *Config) { c.Optimiser.Rate = -1 },
