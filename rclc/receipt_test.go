@@ -86,6 +86,58 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// A transfer's own receipts, of deliveries that went through files.
+func TestVerifyTransfer(t *testing.T) {
+	for _, name := range agentModels {
+		g := newRig(t, name)
+		s, err := FromText(bg, g.Model, receiptText)
+		g.must(err)
+		t.Cleanup(s.Release)
+		for _, cfg := range []Config{
+			{Ratio: 3}, {Budget: 9, Selector: QSnap{Span: 2}, Form: TokenIDs}, {Ratio: 1},
+			{Budget: 30, Selector: ChunkKV{Window: 5}, Reason: Latent{Steps: 4}, ReasonContext: Selected, ReasonBudget: 6},
+			{Budget: 30, Reason: Latent{Steps: 4}, ReasonContext: SelectedWithRequest, ReasonBudget: 4, Form: TokenIDs},
+		} {
+			cfg.Record = true
+			var got Delivery
+			into := ReceiverFunc(func(_ context.Context, d Delivery) error { got = d; return nil })
+			g.must(Transfer(bg, []Source{s, s}, []Receiver{into}, []Request{{Text: "Who owns the antenna?"}}, cfg))
+			d, err := ReadDelivery(bytes.NewReader(wireBytes(t, got)), g.Model, Limits{})
+			g.must(err)
+			for i, m := range d.Messages {
+				v, err := Verify(bg, s, m, nil)
+				g.must(err)
+				if !v.Equal() || v.Kept != len(m.Selection().Indices) || m.Selection().Added != len(m.rows)/m.width-rowsBefore(m) {
+					t.Errorf("%s, %+v, message %d: %+v", name, cfg, i, v)
+				}
+				a, err := m.Rows(g.Model)
+				g.must(err)
+				b, err := got.Messages[i].Rows(g.Model)
+				g.must(err)
+				for k := range a {
+					if a[k].Token != b[k].Token || !sameBits(a[k].Vec, b[k].Vec) {
+						t.Errorf("%s, %+v, message %d: row %d has other bits", name, cfg, i, k)
+					}
+				}
+			}
+		}
+	}
+}
+
+// rowsBefore is how many of a message's continuous rows were selected, not added.
+func rowsBefore(m Message) int {
+	if m.ids == nil {
+		return len(m.selection.Indices)
+	}
+	n := 0
+	for _, id := range m.ids[:len(m.selection.Indices)] {
+		if id < 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // What is not as the receipt says is named.
 func TestVerifyDifferences(t *testing.T) {
 	g := newRig(t, agentModels[0])

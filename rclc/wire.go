@@ -68,8 +68,9 @@ type wireModel struct {
 	Context    int      `json:"context"`
 }
 
-// wireSelection is a Selection without spans, which would tell the receiver what was
-// left out, and without indices, which are the positions.
+// wireSelection is a Selection without spans, whose texts would tell the receiver what
+// was left out, and without indices, which are the positions. A reader makes spans of
+// positions that it knows nothing of.
 type wireSelection struct {
 	Selector string  `json:"selector,omitempty"`
 	Request  []int32 `json:"request_ids,omitempty"`

@@ -51,6 +51,7 @@ func wireSample(rng *rand.Rand, m *Model, n int, form Form, recorded bool) Messa
 		for i := range n - added {
 			s.Indices = append(s.Indices, 3*i+rng.IntN(3))
 		}
+		s.Spans = spansOf(s.Source, s.Latent, nil, s.Indices, nil)
 		msg.selection = s
 	}
 	return msg

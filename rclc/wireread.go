@@ -274,7 +274,36 @@ func (f *wireReader) selection(i string, s *wireSelection, n int) (*Selection, e
 	if err := sel.check(n); err != nil {
 		return bad("%s", plain(err))
 	}
+	sel.Spans = unknownSpans(sel.Source, sel.Latent, sel.Indices)
 	return sel, nil
+}
+
+// unknownSpans is spansOf of positions of which nothing is known but which were kept,
+// in time that does not grow with the number that a file claims.
+func unknownSpans(n, latent int, kept []int) []Span {
+	var spans []Span
+	add := func(start, stop int, in bool) {
+		if m := min(stop, n-latent); start < m {
+			spans = append(spans, Span{Start: start, Stop: m, Kept: in, Kind: KindUnknown})
+			start = m
+		}
+		if start < stop {
+			spans = append(spans, Span{Start: start, Stop: stop, Kept: in, Kind: KindLatent})
+		}
+	}
+	at := 0
+	for i := 0; i < len(kept); {
+		from := kept[i]
+		to := from + 1
+		for i++; i < len(kept) && kept[i] == to; i++ {
+			to++
+		}
+		add(at, from, false)
+		add(from, to, true)
+		at = to
+	}
+	add(at, n, false)
+	return spans
 }
 
 // tensor is one of the file, of a type and a number of axes.
