@@ -5,6 +5,7 @@ package attngrad
 
 import (
 	"math"
+	"unsafe"
 
 	"samebit/backend/cpu/internal/gemm"
 	"samebit/backend/cpu/internal/gemm/blas1"
@@ -25,11 +26,12 @@ type Kernels struct {
 	gemm   *gemm.Kernels
 	vec    *vec.Kernels
 	packer gemm.Packer
+	codec  panel.Codec
 }
 
 // For returns the kernels of an available set.
 func For(s isa.Set) *Kernels {
-	return &Kernels{set: s, gemm: gemm.For(s), vec: vec.For(s), packer: gemm.PackerFor(s)}
+	return &Kernels{set: s, gemm: gemm.For(s), vec: vec.For(s), packer: gemm.PackerFor(s), codec: gemm.Codec(s, gemm.F32)}
 }
 
 // Rows are the rows of one head: row i lies at V[i·Stride:].
@@ -161,18 +163,8 @@ func (k *Kernels) queries(j *Job, a, h int) {
 
 // product writes dst[n][64] = A·Wᵀ for packed rows and a block of two panels.
 func (k *Kernels) product(j *Job, dst, a, w []float32, n int) {
-	clear(dst[:n*page])
-	k.gemm.Accumulate(dst, page, page, a, n, j.D, w, dotCuts(j.D), 0, page/width, j.scratch)
-}
-
-// cuts of DOT over up to 1024 components.
-var cuts = []int{128, 256, 384, 512, 640, 768, 896, 1024}
-
-func dotCuts(d int) []int {
-	if d%128 == 0 && d <= 1024 {
-		return cuts[:d/128]
-	}
-	return append(append([]int(nil), cuts[:d/128]...), d)
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), 4*page*j.D)
+	k.gemm.Panels(dst, page, page, a, n, j.D, &k.codec, bytes, 0, page/width, j.scratch)
 }
 
 // scores forms the scaled scores of a block of queries and their m and l.
