@@ -16,6 +16,7 @@ type TransferConfig struct {
 	Rows    int // of each sender
 	Request int // tokens
 	Senders int
+	At      int // how many senders are worked on at once; 0 means one per worker
 	Repeat  int
 }
 
@@ -24,7 +25,7 @@ type TransferConfig struct {
 // tokens per second), and a transfer from several senders ("transfer", positions
 // looked at per second).
 func Transfer(ctx context.Context, dev backend.Device, dec *nn.Decoder, cfg TransferConfig, emit func(Result)) error {
-	if cfg.Rows < 8 || cfg.Request < 1 || cfg.Senders < 1 || cfg.Repeat < 1 {
+	if cfg.Rows < 8 || cfg.At < 0 || cfg.Request < 1 || cfg.Senders < 1 || cfg.Repeat < 1 {
 		return fmt.Errorf("bench: transfer from %d senders of %d rows for a request of %d, %d times: want at least 8 rows, and one of the others", cfg.Senders, cfg.Rows, cfg.Request, cfg.Repeat)
 	}
 	pool, err := state.NewPool(dev, 0)
@@ -85,7 +86,7 @@ func (m *measure) transfer(cfg TransferConfig) error {
 		if err == nil {
 			err = transfer.timed(func() error {
 				to := rclc.ReceiverFunc(func(context.Context, rclc.Delivery) error { return nil })
-				return rclc.Transfer(m.ctx, from, []rclc.Receiver{to}, []rclc.Request{{IDs: ids}}, rclc.Config{})
+				return rclc.Transfer(m.ctx, from, []rclc.Receiver{to}, []rclc.Request{{IDs: ids}}, rclc.Config{Parallel: cfg.At})
 			})
 		}
 		if err != nil {

@@ -185,9 +185,7 @@ func plainVotes(w [][]float32, rows, heads, n int) (votes, energy, row []float32
 func FuzzParsePositions(f *testing.F) {
 	f.Add([]byte(`[1, 2.5, "x", true, null, -3]`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		var v any
-		v = string(raw)
-		if l, err := ParsePositions(v); err == nil {
+		if l, err := ParsePositions(string(raw)); err == nil {
 			t.Errorf("a text gives %v", l)
 		}
 		list := make([]any, 0, len(raw))

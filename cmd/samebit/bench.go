@@ -51,6 +51,7 @@ print best and median rates. bench/peers measures other engines the same way.`,
 	f.IntVar(&tc.Rows, "transfer", 0, "measure a selection from `N` tokens beside a forward of its request, and a transfer")
 	f.IntVar(&tc.Request, "request", 32, "with --transfer: `N` tokens of the request")
 	f.IntVar(&tc.Senders, "senders", 4, "with --transfer: `N` senders")
+	f.IntVar(&tc.At, "at-once", 0, "with --transfer: work on `N` senders at once (0: one per thread)")
 	f.Float64Var(&kc.Seconds, "seconds", 1, "measure each op for `N` seconds")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := errors.Join(mf.check(), atLeast("repeat", 1, cfg.Repeat), atLeast("tokens", 1, cfg.Decode), atLeast("loads", 1, loads),
