@@ -27,7 +27,7 @@ func (m Mutant) Text() string { return m.ptx[:m.from] + m.Now + m.ptx[m.to:] }
 // rounding, fused steps parted, comparisons turned and widened, other shuffles,
 // results left out, barriers dropped. A suite that lets few of them pass looks at
 // what the kernels compute. Every mutant is a module that the emulator loads,
-// also those that Check would refuse. A text that cannot be read has none.
+// also those that Check would refuse. A text that the emulator refuses has none.
 //
 // Some mutants mean the same as the original (an exact product rounds the same
 // way in every direction), so no suite kills all.
@@ -43,6 +43,9 @@ func Mutants(ptx string) iter.Seq[Mutant] {
 			at += len(m.lines[i]) + 1
 		}
 		for _, k := range m.kernels {
+			if _, err := compile(m, k); err != nil {
+				return
+			}
 			for i := range k.body {
 				st := &k.body[i]
 				line := m.lines[st.line-1]

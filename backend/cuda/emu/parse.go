@@ -25,6 +25,13 @@ var types = map[string]typ{
 	"f32": {'f', 32}, "f64": {'f', 64}, "pred": {'p', 1},
 }
 
+// typeOf reads a type of a declaration.
+func typeOf(word string) (typ, bool) {
+	name, dot := strings.CutPrefix(word, ".")
+	t, ok := types[name]
+	return t, dot && ok
+}
+
 // space is a state space.
 type space uint8
 
@@ -298,8 +305,8 @@ func (p *parser) variables(sp space, extern bool) ([]*variable, error) {
 		if t == ".ptr" || t == ".attribute" {
 			return nil, syntax(line, "%s is not supported", t)
 		}
-		ty, ok := types[strings.TrimPrefix(t, ".")]
-		if !ok || ty.kind == 'p' || !strings.HasPrefix(t, ".") {
+		ty, ok := typeOf(t)
+		if !ok || ty.kind == 'p' {
 			return nil, syntax(line, "%q is no type of a variable", t)
 		}
 		for {
@@ -481,7 +488,7 @@ func (p *parser) param() error {
 			}
 			return syntax(line, ".ptr is not supported")
 		}
-		ty, ok := types[strings.TrimPrefix(t, ".")]
+		ty, ok := typeOf(t)
 		if !ok || ty.kind == 'p' {
 			return syntax(line, "%q is no type of a parameter", t)
 		}
@@ -581,7 +588,7 @@ func (p *parser) body() error {
 // registers reads .reg .type %r<n>, name, …;
 func (p *parser) registers() error {
 	line := p.line()
-	t, ok := types[strings.TrimPrefix(p.next(), ".")]
+	t, ok := typeOf(p.next())
 	if !ok {
 		return syntax(line, ".reg needs a type")
 	}
