@@ -238,7 +238,7 @@ func gradAttentionCases() []Case {
 
 func gradDeltaCases() []Case {
 	var l []Case
-	for _, z := range append(deltas, delta{[]int{70, 33}, 2, 4, 10, 9, 1, "several kept states"}, delta{[]int{40}, 1, 1, 6, 131, 1, "values of two blocks"}) {
+	for _, z := range append(deltas, delta{[]int{70, 33}, 2, 4, 10, 9, 1, "several kept states"}, delta{[]int{40}, 1, 1, 6, 131, 1, "values of two blocks"}, delta{[]int{37}, 1, 2, 103, 70, 1, "strips of both widths and columns left over"}) {
 		kinds := []tensortest.Kind{tensortest.Ordinary}
 		if z.dk == 12 {
 			kinds = tensortest.Kinds()

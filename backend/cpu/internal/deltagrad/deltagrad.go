@@ -4,6 +4,9 @@
 // gives the same bits.
 package deltagrad
 
+//go:generate go -C ../../../../internal/gen run ./deltagrad -pkg deltagrad -out ../../backend/cpu/internal/deltagrad/deltagrad_avx2_amd64.s -stubs ../../backend/cpu/internal/deltagrad/deltagrad_avx2_amd64.go
+//go:generate go -C ../../../../internal/gen run ./deltagrad -avx512 -pkg deltagrad -out ../../backend/cpu/internal/deltagrad/deltagrad_avx512_amd64.s -stubs ../../backend/cpu/internal/deltagrad/deltagrad_avx512_amd64.go
+
 import (
 	"samebit/backend/cpu/internal/gemm/blas1"
 	"samebit/backend/cpu/internal/isa"
@@ -17,12 +20,22 @@ const (
 
 // Kernels are those of one instruction set.
 type Kernels struct {
-	set isa.Set
-	vec *vec.Kernels
+	set    isa.Set
+	vec    *vec.Kernels
+	strips []strip // widest first; none where rows are done one by one
+}
+
+// strip are the loops over all rows of a strip of columns: strides in bytes, at most
+// 128 rows for the sums.
+type strip struct {
+	cols   int
+	dots   func(total, m *float32, stride int, x *float32, rows int) // total[j] += Σ FMA(x[r], m[r][j], acc)
+	pairs  func(total, a, b *float32, stride int, rows int)          // total[j] += Σ FMA(a[r][j], b[r][j], acc)
+	update func(m *float32, stride int, x, y *float32, rows int)     // m[r][j] = FMA(x[r], y[j], m[r][j])
 }
 
 // For returns the kernels of an available set.
-func For(s isa.Set) *Kernels { return &Kernels{s, vec.For(s)} }
+func For(s isa.Set) *Kernels { return &Kernels{s, vec.For(s), native(s)} }
 
 // Rows are the rows of one head: row t lies at V[t·Stride:].
 type Rows struct {
@@ -97,17 +110,69 @@ func (k *Kernels) Run(h *Head, tmp []float32) {
 	}
 }
 
-// dot writes total[i] = Σ over rows r of DOT's blocks of FMA(x[r], m[r][i], acc).
+// each calls wide with the columns of n that a strip covers, and rest with those
+// left over.
+func (k *Kernels) each(n int, wide func(s *strip, c int), rest func(c int)) {
+	c := 0
+	for i := range k.strips {
+		for s := &k.strips[i]; n-c >= s.cols; c += s.cols {
+			wide(s, c)
+		}
+	}
+	if c < n {
+		rest(c)
+	}
+}
+
+// dot writes total[i] = DOT over the rows r of (x[r], m[r][i]).
 func (k *Kernels) dot(total, acc, x, m []float32) {
 	n := len(total)
 	clear(total)
 	for b := 0; b < len(x); b += kb {
-		clear(acc[:n])
-		for r := b; r < min(b+kb, len(x)); r++ {
-			k.vec.FMAScalar(acc[:n], x[r], m[r*n:(r+1)*n])
-		}
-		k.vec.Add(total, total, acc[:n])
+		rows := min(kb, len(x)-b)
+		k.each(n, func(s *strip, c int) {
+			s.dots(&total[c], &m[b*n+c], 4*n, &x[b], rows)
+		}, func(c int) {
+			a := acc[:n-c]
+			clear(a)
+			for r := b; r < b+rows; r++ {
+				k.vec.FMAScalar(a, x[r], m[r*n+c:(r+1)*n])
+			}
+			k.vec.Add(total[c:], total[c:], a)
+		})
 	}
+}
+
+// pairs writes total[i] = DOT over the rows r of (a[r][i], b[r][i]).
+func (k *Kernels) pairs(total, acc, a, b []float32) {
+	n := len(total)
+	all := len(a) / n
+	clear(total)
+	for r0 := 0; r0 < all; r0 += kb {
+		rows := min(kb, all-r0)
+		k.each(n, func(s *strip, c int) {
+			s.pairs(&total[c], &a[r0*n+c], &b[r0*n+c], 4*n, rows)
+		}, func(c int) {
+			t := acc[:n-c]
+			clear(t)
+			for r := r0; r < r0+rows; r++ {
+				k.vec.FMA(t, a[r*n+c:(r+1)*n], b[r*n+c:(r+1)*n])
+			}
+			k.vec.Add(total[c:], total[c:], t)
+		})
+	}
+}
+
+// update sets m[r][i] = FMA(x[r], y[i], m[r][i]).
+func (k *Kernels) update(m, x, y []float32) {
+	n := len(y)
+	k.each(n, func(s *strip, c int) {
+		s.update(&m[c], 4*n, &x[0], &y[c], len(x))
+	}, func(c int) {
+		for r := range x {
+			k.vec.FMAScalar(m[r*n+c:(r+1)*n], x[r], y[c:])
+		}
+	})
 }
 
 // forward makes the state after row t, and with slot >= 0 remembers it.
@@ -122,18 +187,14 @@ func (k *Kernels) forward(h *Head, t, slot int) {
 	k.dot(h.total[:dv], h.acc, key, h.state)
 	v.Sub(off, h.V.at(t, dv), h.total[:dv])
 	v.Scale(d, off, h.Beta.at(t, 1)[0])
-	for i, x := range key {
-		v.FMAScalar(h.state[i*dv:(i+1)*dv], x, d)
-	}
+	k.update(h.state, key, d)
 	if slot < 0 {
 		return
 	}
 	n := h.Dk * dv
 	past, next := h.hist[slot*n:][:n], h.hist[(slot+1)*n:][:n]
 	v.Scale(next, past, g)
-	for j, x := range d {
-		v.FMAScalar(next[j*h.Dk:(j+1)*h.Dk], x, key)
-	}
+	k.update(next, d, key)
 }
 
 // backward takes the gradient of the state after row t to that before it.
@@ -147,12 +208,8 @@ func (k *Kernels) backward(h *Head, t, slot int) {
 	k.dot(h.total[:dk], h.acc, dy, next)
 	dq := h.DQ.at(t, dk)
 	v.Add(dq, dq, h.total[:dk])
-	for i, x := range q {
-		v.FMAScalar(h.ds[i*dv:(i+1)*dv], x, dy)
-	}
-	for j, x := range dy {
-		v.FMAScalar(h.turned[j*dk:(j+1)*dk], x, q)
-	}
+	k.update(h.ds, q, dy)
+	k.update(h.turned, dy, q)
 	dd, u := h.dd[:dv], h.u[:dv]
 	k.dot(dd, h.acc, key, h.ds)
 	v.Scale(u, dd, h.Beta.at(t, 1)[0])
@@ -168,22 +225,11 @@ func (k *Kernels) backward(h *Head, t, slot int) {
 	dkr := h.DK.at(t, dk)
 	v.Add(dkr, dkr, e)
 
-	for i, x := range key {
-		v.FMAScalar(h.ds[i*dv:(i+1)*dv], -x, u)
-	}
 	v.Scale(e, key, -1)
-	for j, x := range u {
-		v.FMAScalar(h.turned[j*dk:(j+1)*dk], x, e)
-	}
-	slope, acc := h.total[:dk], h.acc[:dk]
-	clear(slope)
-	for b := 0; b < dv; b += kb {
-		clear(acc)
-		for j := b; j < min(b+kb, dv); j++ {
-			v.FMA(acc, h.turned[j*dk:(j+1)*dk], past[j*dk:(j+1)*dk])
-		}
-		v.Add(slope, slope, acc)
-	}
+	k.update(h.ds, e, u)
+	k.update(h.turned, u, e)
+	slope := h.total[:dk]
+	k.pairs(slope, h.acc, h.turned, past)
 	h.DG.at(t, 1)[0] += v.Sum(slope)
 	v.Scale(h.ds, h.ds, g)
 	v.Scale(h.turned, h.turned, g)
