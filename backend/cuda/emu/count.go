@@ -1,6 +1,9 @@
 package emu
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Counts is what the launches of a kernel did, for a model of its time on a
 // device.
@@ -85,44 +88,36 @@ func (c *Counts) sectors(w *warp, m uint32, bytes int, to *int64) {
 // accesses take a half or a quarter of the warp at a time, equal addresses are
 // served together.
 func (c *Counts) banks(w *warp, m uint32, bytes int) {
-	group := min(32, 128/max(bytes, 4))
+	group, words := min(32, 128/max(bytes, 4)), uint64(max(bytes, 4)/4)
 	for g := 0; g < 32; g += group {
-		var word [32]uint64 // by bank, the address of its first word, plus one
-		var extra [32]uint8
-		var more [32]uint64
+		var taken uint32    // banks that serve a word
+		var word [32]uint64 // which
+		var more [32]uint64 // further words
+		var extra [32]int   // of them, by bank
 		passes, n := 0, 0
-		for i := g; i < g+group; i++ {
-			if m>>i&1 == 0 {
+		last := ^uint64(0)
+		for x := m >> g << (32 - group) >> (32 - group); x != 0; x &= x - 1 {
+			first := w.addr[g+bits.TrailingZeros32(x)] >> 2
+			if first == last {
 				continue
 			}
-			for a := w.addr[i] >> 2; a <= (w.addr[i]+uint64(bytes)-1)>>2; a++ {
+			last = first
+			for a := first; a < first+words; a++ {
 				b := a & 31
 				switch {
-				case word[b] == 0:
-					word[b] = a + 1
+				case taken>>b&1 == 0:
+					taken |= 1 << b
+					word[b] = a
 					passes = max(passes, 1)
-				case word[b] != a+1:
-					again := false
-					for _, o := range more[:min(n, 32)] {
-						if o == a {
-							again = true
-							break
-						}
-					}
-					if !again {
-						if n < 32 {
-							more[n] = a
-						}
-						n++
-						extra[b]++
-						passes = max(passes, 1+int(extra[b]))
-					}
+				case word[b] != a && !slices.Contains(more[:n], a):
+					more[n] = a
+					n++
+					extra[b]++
+					passes = max(passes, 1+extra[b])
 				}
 			}
 		}
-		if passes > 0 {
-			c.SharedPasses += int64(passes)
-			c.SharedConflicts += int64(passes - 1)
-		}
+		c.SharedPasses += int64(passes)
+		c.SharedConflicts += int64(max(0, passes-1))
 	}
 }

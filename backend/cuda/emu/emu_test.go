@@ -169,7 +169,14 @@ func BenchmarkGemm(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	c := x.alloc(4 * m * n)
 	var p driver.Params
-	p.Ptr(c).Ptr(in(x, floats(r, m*k))).Ptr(in(x, floats(r, n*k))).Int32(m).Int32(n).Int32(k)
+	normal := func(n int) []float32 {
+		v := make([]float32, n)
+		for i := range v {
+			v[i] = float32(r.NormFloat64())
+		}
+		return v
+	}
+	p.Ptr(c).Ptr(in(x, normal(m*k))).Ptr(in(x, normal(n*k))).Int32(m).Int32(n).Int32(k)
 	for b.Loop() {
 		x.must(x.launch("gemm", driver.Launch{Grid: dims(2, 2, 1), Block: dims(256, 1, 1)}, &p))
 	}

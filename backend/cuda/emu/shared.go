@@ -35,30 +35,38 @@ func (w *warp) ordered(t uint16, time uint32) bool {
 	return time < w.b.epoch
 }
 
-// noteRead records a read and reports whether it is allowed.
-func (w *warp) noteRead(in *inst, lane, off, bytes int) bool {
+// noteRead records a read by lanes lane to last and reports whether it is allowed.
+func (w *warp) noteRead(in *inst, lane, last, off, bytes int) bool {
 	g := w.b.p.grain
 	t := uint16(w.index*32 + lane)
-	for u := off >> g; u < (off+bytes+1<<g-1)>>g; u++ {
-		s := &w.b.watch[u]
+	me := t // how these readers are written down
+	if last > lane {
+		me = manyOf | t>>5
+	}
+	units := w.b.watch[off>>g : (off+bytes+1<<g-1)>>g]
+	for i := range units {
+		s := &units[i]
+		if s.wrote >= w.b.epoch && (s.writer != t || last > lane) {
+			if !w.ordered(s.writer, s.wrote) {
+				if s.writer == t {
+					lane++ // the first reader wrote it, the next did not
+				}
+				w.fail(Race, in.line, lane, "thread %d wrote the word at %#x since the last barrier", s.writer, off)
+				return false
+			}
+		}
 		if s.wrote < w.b.born {
 			w.fail(Uninitialised, in.line, lane, "shared memory at %#x", off)
 			return false
 		}
-		if s.wrote >= w.b.epoch && s.writer != t && !w.ordered(s.writer, s.wrote) {
-			w.fail(Race, in.line, lane, "thread %d wrote the word at %#x since the last barrier", s.writer, off)
-			return false
-		}
-		if s.read < w.b.epoch {
-			s.reader = t
-		} else if s.reader != t {
-			switch {
-			case s.reader == many:
-			case s.reader&manyOf != 0 && int(s.reader&^manyOf) == w.index, s.reader&manyOf == 0 && s.reader>>5 == t>>5:
-				s.reader = manyOf | t>>5
-			default:
-				s.reader = many
-			}
+		switch {
+		case s.read < w.b.epoch:
+			s.reader = me
+		case s.reader == me, s.reader == many:
+		case s.reader&manyOf != 0 && s.reader&^manyOf == t>>5, s.reader&manyOf == 0 && s.reader>>5 == t>>5:
+			s.reader = manyOf | t>>5
+		default:
+			s.reader = many
 		}
 		s.read = w.b.clock
 	}
@@ -102,21 +110,36 @@ func (w *warp) loadShared(in *inst, m uint32) {
 	}
 	w.b.count.banks(w, m, bytes)
 	simple := in.size == 4 && in.e == 0
-	for x := m; x != 0; x &= x - 1 {
-		i := bits.TrailingZeros32(x)
+	for i := 0; i < 32; i++ {
+		if m>>i&1 == 0 {
+			continue
+		}
+		// Neighbours that read the same place are one.
+		last := i
+		for last < 31 && m>>(last+1)&1 != 0 && w.addr[last+1] == w.addr[i] {
+			last++
+		}
 		off, ok := w.sharedSpan(in, i, bytes)
-		if !ok || !w.noteRead(in, i, off, bytes) {
+		if !ok || !w.noteRead(in, i, last, off, bytes) {
 			return
 		}
 		b := w.b.shared[off : off+bytes]
-		if simple {
-			for k := 0; len(b) >= 4; k++ {
-				w.r32[in.vec[k&3]][i] = le.Uint32(b)
-				b = b[4:]
+		if !simple {
+			for ; i <= last; i++ {
+				w.put(in, i, b)
 			}
+			i--
 			continue
 		}
-		w.put(in, i, b)
+		for k := 0; len(b) >= 4; k++ {
+			v := le.Uint32(b)
+			r := &w.r32[in.vec[k&3]]
+			for l := i; l <= last; l++ {
+				r[l&31] = v
+			}
+			b = b[4:]
+		}
+		i = last
 	}
 }
 
