@@ -36,6 +36,7 @@ type Trainer struct {
 	tape   *grad.Tape
 	pool   *state.Pool
 	stages []stage // one, or one per block
+	plain  *nn.Ctx // of stages that keep nothing, on s
 
 	buf  tensor.Buffer // losses, targets and weights of a pass
 	rows int           // that it has room for
@@ -86,6 +87,7 @@ func New(dev backend.Device, dec *nn.Decoder, p *grad.Params, cfg Config) (_ *Tr
 		rest = upper
 	}
 	t.stages = append(t.stages, stage{dec: rest})
+	t.plain = nn.NewCtx(t.s, dev)
 	c := nn.NewCtx(t.tape, dev)
 	c.Keep = true
 	for i := range t.stages {
@@ -98,6 +100,7 @@ func New(dev backend.Device, dec *nn.Decoder, p *grad.Params, cfg Config) (_ *Tr
 func (t *Trainer) Close() error {
 	if len(t.stages) > 0 && t.stages[0].c != nil {
 		t.stages[0].c.Close()
+		t.plain.Close()
 	}
 	t.stages = nil
 	var err error
@@ -187,16 +190,14 @@ func (t *Trainer) micro(ctx context.Context, batch []Sequence, rows int, scale f
 	last := len(t.stages) - 1
 	for i := range last {
 		st := &t.stages[i]
-		c := nn.NewCtx(t.s, t.dev)
 		width := st.dec.Hidden
 		if len(st.rows) < rows*width {
 			st.rows = make([]float32, rows*width)
 		}
-		err := t.forward(ctx, st.dec, c, in[i], func(_, x tensor.Tensor) error {
-			t.s.Read(tensor.AsBytes(st.rows[:rows*width]), x)
+		err := t.forward(ctx, st.dec, t.plain, in[i], func(_, x tensor.Tensor) error {
+			t.s.Read(tensor.AsBytes(st.rows[:rows*width]), x) // before any scratch is taken again
 			return t.s.Sync()
 		})
-		c.Close()
 		if err != nil {
 			return nil, err
 		}
