@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 	"unsafe"
@@ -19,7 +20,6 @@ import (
 // fake is an OpenCL in this process: it has memory and objects, but runs no kernel
 // save the probe.
 type fake struct {
-	t       testing.TB
 	next    uintptr
 	mem     map[cl.Mem]room
 	kernels map[cl.Kernel]string
@@ -224,6 +224,32 @@ func TestBuildOptions(t *testing.T) {
 	f.refuse = "line 7: no"
 	if _, err := d.kernel(program{file: "rows", rows: 9}, "any"); err == nil || !strings.Contains(err.Error(), "line 7: no") || !strings.Contains(err.Error(), "rows.cl") {
 		t.Errorf("a build that fails gives %v", err)
+	}
+}
+
+// The kernels call no built-in function that a device may round in its own way, and
+// enter no loop with only some work items (EACH says why).
+func TestKernelText(t *testing.T) {
+	files, err := sources.ReadDir("kernels")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d kernel files, %v", len(files), err)
+	}
+	inexact := regexp.MustCompile(`\b(mad|mix|dot|length|normalize|distance|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|pown|powr|rsqrt|cbrt|sin|cos|tan|tanh|erf|fmod|hypot|(native|half|fast)_[a-z]\w*)\(`)
+	ragged := regexp.MustCompile(`for \(uint \w+ = ([lj]|get_local_id\(0\));`)
+	for _, f := range files {
+		text, err := sources.ReadFile("kernels/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			code, _, _ := strings.Cut(line, "//")
+			if m := inexact.FindString(code); m != "" && m != "half_at(" {
+				t.Errorf("%s:%d: %s is not exact on every device", f.Name(), i+1, m)
+			}
+			if m := ragged.FindString(code); m != "" {
+				t.Errorf("%s:%d: %s: use EACH", f.Name(), i+1, m)
+			}
+		}
 	}
 }
 
