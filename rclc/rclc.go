@@ -11,7 +11,7 @@
 // A [Sender] is an immutable value: rows, and the snapshot that they left. Scores
 // are computed on a private sequence that shares its pages, so a transfer never
 // changes a sender, and equal inputs give equal bits, whatever else runs, on every
-// device (docs/numerics.md 12).
+// device (docs/numerics.md 7).
 package rclc
 
 import (

@@ -217,8 +217,12 @@ func putBody(s *stream, _, chunk int) {
 	}
 }
 
-// queryRows is about how many rows of a job share a pass over keys and values.
-const queryRows = 96
+// queryRows is about how many rows of a job share a pass over keys and values; where
+// that gives the workers too few jobs, fewer rows do, but not less than leastRows.
+const (
+	queryRows = 96
+	leastRows = 24
+)
 
 func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scale float32, window int) {
 	if s.err != nil || s.fails(backend.CheckAttention(dst, q, p, layer)) || !s.current(p) {
@@ -243,7 +247,11 @@ func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scal
 func (s *stream) cutRows(from, to int) {
 	a := &s.attn
 	a.tasks = a.tasks[:0]
-	per := max(1, queryRows/a.group)
+	per := queryRows
+	if t := s.dev.pool.Threads(); t > 1 {
+		per = min(per, max(leastRows, (to-from)*a.heads/(4*t)))
+	}
+	per = max(1, per/a.group)
 	for i := range s.plan.segs {
 		g := &s.plan.segs[i]
 		lo, hi := max(from-g.Row, 0), min(to-g.Row, g.Rows)
