@@ -84,9 +84,6 @@ func Open(path string, cfg Config) (*Model, error) {
 
 // OpenContext is Open that gives up when the context ends.
 func OpenContext(ctx context.Context, path string, cfg Config) (*Model, error) {
-	if cfg.Context < 0 || cfg.ChunkRows < 0 || cfg.StateBytes < 0 || cfg.Threads < 0 {
-		return nil, fmt.Errorf("samebit: open %s: negative Context, ChunkRows, StateBytes or Threads", path)
-	}
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("samebit: open model: %w: name a .gguf file or a directory with config.json and safetensors files", err)
 	}
@@ -98,6 +95,25 @@ func OpenContext(ctx context.Context, path string, cfg Config) (*Model, error) {
 		return nil, err
 	}
 	defer set.Close()
+	return open(ctx, path, cfg, set, func() (*token.Tokenizer, error) { return openTokenizer(path, set) })
+}
+
+// OpenFS is OpenContext of a model directory that is the root of a file system, such
+// as an embedded one; name stands for it in errors.
+func OpenFS(ctx context.Context, name string, files fs.FS, cfg Config) (*Model, error) {
+	set, err := checkpoint.OpenFS(name, files)
+	if err != nil {
+		return nil, err
+	}
+	defer set.Close()
+	return open(ctx, name, cfg, set, func() (*token.Tokenizer, error) { return token.OpenFS(name, files) })
+}
+
+// open loads the model of an opened checkpoint.
+func open(ctx context.Context, path string, cfg Config, set *checkpoint.Set, tokenizer func() (*token.Tokenizer, error)) (*Model, error) {
+	if cfg.Context < 0 || cfg.ChunkRows < 0 || cfg.StateBytes < 0 || cfg.Threads < 0 {
+		return nil, fmt.Errorf("samebit: open %s: negative Context, ChunkRows, StateBytes or Threads", path)
+	}
 	shape, err := qwen3.FromSet(set)
 	if err != nil {
 		return nil, err
@@ -109,7 +125,7 @@ func OpenContext(ctx context.Context, path string, cfg Config) (*Model, error) {
 		shape.Context = cfg.Context
 	}
 	m := &Model{Shape: shape, cfg: cfg, dev: cfg.Device, idle: make(chan struct{})}
-	if m.Tokenizer, err = openTokenizer(path, set); err != nil {
+	if m.Tokenizer, err = tokenizer(); err != nil {
 		return nil, err
 	}
 	if n := m.Tokenizer.Size(); n > shape.Vocab {

@@ -67,6 +67,45 @@ func Parse(name string, data []byte) (*Set, error) {
 	return s, nil
 }
 
+// OpenFS is Open of a model directory that is the root of a file system, such as one
+// of embedded files; name stands for it in errors. Its one model.safetensors is read
+// into memory.
+func OpenFS(name string, files fs.FS) (*Set, error) {
+	read := func(file string, limit int) ([]byte, error) {
+		b, err := fs.ReadFile(files, file)
+		if err != nil {
+			return nil, fmt.Errorf("checkpoint: open %s: %w", name, err)
+		}
+		if len(b) > limit {
+			return nil, corrupt(name+"/"+file, "%d bytes are more than the limit of %d", len(b), limit)
+		}
+		return b, nil
+	}
+	config, err := read(configName, maxConfig)
+	if err != nil {
+		return nil, err
+	}
+	generation, err := read(generationName, maxConfig)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, b := range [][]byte{config, generation} {
+		if b != nil && !json.Valid(b) {
+			return nil, corrupt(name, "%s and %s must be JSON", configName, generationName)
+		}
+	}
+	weights, err := read(singleName, math.MaxInt)
+	if err != nil {
+		return nil, err
+	}
+	s, err := Parse(name+"/"+singleName, weights)
+	if err != nil {
+		return nil, err
+	}
+	s.path, s.config, s.generation = name, config, generation
+	return s, nil
+}
+
 // parse adds the tensors of the last file.
 func (s *Set) parse(path string, data []byte, shard map[string]bool) error {
 	format, parse := Safetensors, parseSafetensors

@@ -13,8 +13,12 @@ import (
 // exist tokenizer_config.json (chat template; names of the begin, end and
 // padding tokens), chat_template.jinja (which goes before that template) and
 // generation_config.json (further ids that end a reply).
-func Open(dir string) (*Tokenizer, error) {
-	data, err := readFile(dir, "tokenizer.json")
+func Open(dir string) (*Tokenizer, error) { return OpenFS(dir, os.DirFS(dir)) }
+
+// OpenFS is Open of a file system whose root is the model directory; dir stands for
+// it in errors.
+func OpenFS(dir string, files fs.FS) (*Tokenizer, error) {
+	data, err := readFile(dir, files, "tokenizer.json")
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +33,7 @@ func Open(dir string) (*Tokenizer, error) {
 		"tokenizer_config.json":  t.applyConfig,
 		"generation_config.json": t.applyGeneration,
 	} {
-		data, err := readFile(dir, name)
+		data, err := readFile(dir, files, name)
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +44,7 @@ func Open(dir string) (*Tokenizer, error) {
 			return nil, fmt.Errorf("token: read %s: %w", filepath.Join(dir, name), err)
 		}
 	}
-	template, err := readFile(dir, "chat_template.jinja")
+	template, err := readFile(dir, files, "chat_template.jinja")
 	if err != nil {
 		return nil, err
 	}
@@ -51,9 +55,8 @@ func Open(dir string) (*Tokenizer, error) {
 }
 
 // readFile returns nil if there is no such file.
-func readFile(dir, name string) ([]byte, error) {
-	path := filepath.Join(dir, name)
-	info, err := os.Stat(path)
+func readFile(dir string, files fs.FS, name string) ([]byte, error) {
+	info, err := fs.Stat(files, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -61,9 +64,9 @@ func readFile(dir, name string) ([]byte, error) {
 		return nil, fmt.Errorf("token: open: %w", err)
 	}
 	if info.Size() > maxFileBytes {
-		return nil, fmt.Errorf("token: open %s: %d bytes are more than the limit of %d", path, info.Size(), maxFileBytes)
+		return nil, fmt.Errorf("token: open %s: %d bytes are more than the limit of %d", filepath.Join(dir, name), info.Size(), maxFileBytes)
 	}
-	data, err := os.ReadFile(path)
+	data, err := fs.ReadFile(files, name)
 	if err != nil {
 		return nil, fmt.Errorf("token: open: %w", err)
 	}

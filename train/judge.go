@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 	"samebit/internal/canon"
 	"samebit/nn"
 	"samebit/state"
+	"samebit/token"
 	"samebit/train/tasks"
 )
 
@@ -55,9 +57,43 @@ func (j *Judgement) better(o *Judgement) bool {
 	return j.Loss < o.Loss
 }
 
+// JudgeConfig says what a model is asked.
+type JudgeConfig struct {
+	Seed    uint64
+	Lengths []int    // rows of the contexts, about
+	Samples int      // tasks of every length, all kinds in turn
+	Prose   []string // files, as in Config, whose last twentieth is read
+	// Progress, if set, is told how many questions were asked.
+	Progress func(done, total int)
+}
+
+// Judge asks a model questions with names that no training has seen, and measures
+// its loss on held-out prose.
+func Judge(ctx context.Context, dev backend.Device, dec *nn.Decoder, tok *token.Tokenizer, c JudgeConfig) (*Judgement, error) {
+	for _, control := range tasks.Control {
+		if tok.ID(control) < 0 {
+			return nil, fmt.Errorf("train: judge: the vocabulary has no token %s: only models with ChatML's tokens can be asked", control)
+		}
+	}
+	for _, n := range c.Lengths {
+		if n < 32 || n > dec.Context {
+			return nil, fmt.Errorf("train: judge: a length of %d rows: from 32 to the model's context of %d", n, dec.Context)
+		}
+	}
+	prose, err := readProse(c.Prose)
+	if err != nil {
+		return nil, err
+	}
+	d, err := newData(&Config{Seed: c.Seed}, tok, prose)
+	if err != nil {
+		return nil, err
+	}
+	return d.judge(ctx, dev, dec, forReport, c.Lengths, c.Samples, math.MaxInt, c.Progress)
+}
+
 // judge asks a model, by number, samples tasks of every length, and reads proseRows
 // rows of held-out prose. Which ones follows from use.
-func (d *data) judge(ctx context.Context, dev backend.Device, dec *nn.Decoder, use uint64, lengths []int, samples, proseRows int) (*Judgement, error) {
+func (d *data) judge(ctx context.Context, dev backend.Device, dec *nn.Decoder, use uint64, lengths []int, samples, proseRows int, progress func(done, total int)) (*Judgement, error) {
 	pool, err := state.NewPool(dev, 0)
 	if err != nil {
 		return nil, err
@@ -73,7 +109,7 @@ func (d *data) judge(ctx context.Context, dev backend.Device, dec *nn.Decoder, u
 
 	j := new(Judgement)
 	var total float64
-	tokens := 0
+	tokens, asked := 0, 0
 	for _, rows := range lengths {
 		found := map[tasks.Kind]*Recall{}
 		for _, k := range tasks.Kinds {
@@ -89,6 +125,9 @@ func (d *data) judge(ctx context.Context, dev backend.Device, dec *nn.Decoder, u
 				return nil, err
 			}
 			r := found[s.Kind]
+			if asked++; progress != nil {
+				progress(asked, len(lengths)*samples)
+			}
 			r.Questions++
 			if first == len(losses) {
 				r.Right++

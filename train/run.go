@@ -278,7 +278,7 @@ func (r *run) validate(ctx context.Context, s *Step) error {
 	if samples == 0 {
 		samples = 100
 	}
-	j, err := r.data.judge(ctx, r.opt.Device, r.dec, forValidation, v.Lengths, samples, 8192)
+	j, err := r.data.judge(ctx, r.opt.Device, r.dec, forValidation, v.Lengths, samples, 8192, nil)
 	if err != nil {
 		return err
 	}

@@ -93,10 +93,8 @@ the same command goes on where it was stopped.`,
 		case gen.Cases < 0:
 			return usagef("--generate %d: want at least 1", gen.Cases)
 		}
-		for _, p := range plots {
-			if e := strings.ToLower(filepath.Ext(p)); e != ".svg" && e != ".png" {
-				return usagef("--plot %q: want a file that ends in .svg or .png", p)
-			}
+		if err := checkPlots(plots); err != nil {
+			return err
 		}
 		if part != "" {
 			if n, err := fmt.Sscanf(part, "%d/%d", &cfg.Part, &cfg.Parts); n != 2 || err != nil || cfg.Part < 0 || cfg.Parts < 1 || cfg.Part >= cfg.Parts {

@@ -42,15 +42,25 @@ func plotRows(path string, kind string, rows []eval.Row) error {
 	if err != nil {
 		return err
 	}
-	var c vg.CanvasWriterTo
-	w, h := 10*vg.Inch, 4*vg.Inch
+	return writePlots(path, "eval-selectors", left, right)
+}
+
+// canvas is what an image file of a size is drawn on.
+func canvas(path, command string, w, h vg.Length) (vg.CanvasWriterTo, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".svg":
-		c = vgsvg.New(w, h)
+		return vgsvg.New(w, h), nil
 	case ".png":
-		c = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(150))}
-	default:
-		return fmt.Errorf("eval-selectors: plot %s: name a file that ends in .svg or .png", path)
+		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(150))}, nil
+	}
+	return nil, fmt.Errorf("%s: plot %s: name a file that ends in .svg or .png", command, path)
+}
+
+// writePlots writes two plots beside each other to an image file.
+func writePlots(path, command string, left, right *plot.Plot) error {
+	c, err := canvas(path, command, 10*vg.Inch, 4*vg.Inch)
+	if err != nil {
+		return err
 	}
 	dc := draw.New(c)
 	tiles := draw.Tiles{Rows: 1, Cols: 2, PadX: vg.Points(14), PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(6)}

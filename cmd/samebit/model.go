@@ -40,6 +40,11 @@ type modelFlags struct {
 func (f *modelFlags) register(c *cobra.Command) {
 	c.Flags().SortFlags = false // the order in which they are explained
 	c.Flags().StringVarP(&f.path, "model", "m", "", modelHelp)
+	f.registerDevice(c)
+}
+
+// registerDevice adds those that choose the device.
+func (f *modelFlags) registerDevice(c *cobra.Command) {
 	c.Flags().StringVar(&f.device, "device", "cpu", "`NAME` of where to run: "+deviceHelp)
 	c.Flags().IntVar(&f.threads, "threads", 0, "`N` threads of the cpu device (0: all processors); changes no bit")
 	// the only error is a flag that does not exist

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"samebit/train"
+)
+
+func newTrain() *cobra.Command {
+	var mf modelFlags
+	var opt train.Options
+	var dir string
+	var plots []string
+	c := &cobra.Command{
+		Use:   "train [flags] CONFIG.json -o DIR",
+		Short: "Train a small language model, with the same bits everywhere",
+		Long: `Train a small language model from a config file: vocabulary, data, model, stages and
+optimiser. The same file gives the same weights to the last bit at any number of
+threads, on any device, in micro-batches of any size, interrupted or not.
+
+DIR gets the model that was best (model/), the log (log.csv) and the state that an
+interrupted training goes on from: give the same command again.`,
+		Example: `  samebit train models/tiny.json -o out
+  samebit train models/tiny.json -o out --plot out/loss.png,out/loss.svg
+  samebit run -m out/model "Q: What colour is the tower?"`,
+		Args: cobra.ExactArgs(1),
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.StringVarP(&dir, "out", "o", "", "`DIR` of the training; made if it is not there")
+	mf.registerDevice(c)
+	f.IntVar(&opt.MicroRows, "micro-rows", 0, "rows of a micro-batch (0: 1024); changes memory and speed, no bit")
+	f.BoolVar(&opt.Recompute, "recompute", false, "keep less and compute it again: less memory, a third more work, no bit changed")
+	f.StringSliceVar(&plots, "plot", nil, "draw losses and recall into `FILES` (.svg, .png)")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := errors.Join(mf.check(), atLeast("micro-rows", 0, opt.MicroRows), checkPlots(plots)); err != nil {
+			return usageError{err}
+		}
+		if dir == "" {
+			return usagef("train: no directory: say with -o DIR where the training goes")
+		}
+		cfg, err := train.ReadConfig(args[0])
+		if err != nil {
+			return err
+		}
+		dev, err := newDevice(mf.device, mf.threads)
+		if err != nil {
+			return err
+		}
+		defer dev.Close()
+		opt.Device = dev
+		show := newTrainProgress(c.ErrOrStderr(), cfg.Steps())
+		opt.Progress = show.step
+		began := time.Now()
+		res, err := train.Run(c.Context(), cfg, dir, opt)
+		show.clear()
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+		for _, p := range plots {
+			if err := plotTraining(p, dir); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			fmt.Fprintf(c.ErrOrStderr(), "saved after step %d of %d; to go on: samebit train %s -o %s\n", show.last, cfg.Steps(), args[0], dir)
+			return err
+		}
+		return trainReport(c.OutOrStdout(), &cfg, dir, &res, time.Since(began))
+	}
+	return c
+}
+
+// trainReport says what a training made.
+func trainReport(w io.Writer, cfg *train.Config, dir string, res *train.Result, took time.Duration) error {
+	early := ""
+	if res.Stopped {
+		early = ", stopped for lack of improvement"
+	}
+	fmt.Fprintf(w, "%s: %d steps%s, %d parameters, %s\n", cfg.Name, res.Steps, early, res.Params, took.Round(time.Second))
+	if res.Best != nil {
+		fmt.Fprintf(w, "validation of step %d, whose weights are kept:\n", res.BestAt)
+		if err := writeJudgement(w, res.Best); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(w, "model %s\nweights %s\n", filepath.Join(dir, "model"), res.Hash)
+	return nil
+}
+
+// trainProgress shows a line that changes on a terminal, and one for each validation.
+type trainProgress struct {
+	w        io.Writer
+	terminal bool
+	total    int
+	began    time.Time
+	first    int // step that this process made first
+	last     int
+	rows     int // of this process
+	loss     float64
+	shown    time.Time
+}
+
+func newTrainProgress(w io.Writer, total int) *trainProgress {
+	return &trainProgress{w: w, terminal: term.IsTerminal(int(os.Stderr.Fd())), total: total, began: time.Now()}
+}
+
+func (p *trainProgress) step(s train.Step) {
+	if p.first == 0 {
+		p.first, p.loss = s.Step, float64(s.Answers)
+	}
+	p.last = s.Step
+	p.rows += s.Rows
+	p.loss += 0.05 * (float64(s.Answers) - p.loss)
+	took := time.Since(p.began)
+	left := time.Duration(float64(took) / float64(s.Step-p.first+1) * float64(p.total-s.Step)).Round(time.Second)
+	if j := s.Judgement; j != nil {
+		p.clear()
+		best := ""
+		if s.Best {
+			best = ", the best so far"
+		}
+		fmt.Fprintf(p.w, "step %d/%d: loss %.4f, recall %.1f %%, answer loss %.4f, prose perplexity %.1f; %.0f tokens/s, %s left%s\n",
+			s.Step, s.Steps, p.loss, 100*j.Share(0), j.Loss, j.Perplexity(), float64(p.rows)/took.Seconds(), left, best)
+	}
+	if p.terminal && time.Since(p.shown) > 200*time.Millisecond {
+		p.shown = time.Now()
+		fmt.Fprintf(p.w, "\r\x1b[Kstep %d/%d  loss %.4f  rate %.2g  %.0f tokens/s  %s left", s.Step, s.Steps, p.loss, s.Rate, float64(p.rows)/took.Seconds(), left)
+	}
+}
+
+// clear wipes the line.
+func (p *trainProgress) clear() {
+	if p.terminal {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
+
+// checkPlots refuses names of files that no plot can be written to.
+func checkPlots(paths []string) error {
+	for _, p := range paths {
+		if e := strings.ToLower(filepath.Ext(p)); e != ".svg" && e != ".png" {
+			return usagef("--plot %q: want a file that ends in .svg or .png", p)
+		}
+	}
+	return nil
+}
