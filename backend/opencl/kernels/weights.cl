@@ -1,7 +1,7 @@
 // Storage types of weights: value k of a row of any of them is its defined float32
 // value (docs/numerics.md 9). The block types lie as in GGUF files.
 
-float half_(ushort h) {
+float f16(ushort h) {
     uint sign = (uint)(h & 0x8000) << 16, mag = h & 0x7fff;
     if (mag >= 0x7c00) return as_float(sign | 0x7f800000 | (mag & 0x3ff) << 13);
     if (mag < 0x0400) return as_float(sign | as_uint((float)mag * 0x1p-24f)); // subnormal, exact
@@ -10,17 +10,17 @@ float half_(ushort h) {
 
 typedef __global const uchar *Bytes;
 
-float half_at(Bytes p) { return half_(p[0] | (ushort)p[1] << 8); }
+float f16_at(Bytes p) { return f16(p[0] | (ushort)p[1] << 8); }
 
 float value_f32(Bytes w, uint k) { return ((__global const float *)w)[k]; }
 
 float value_bf16(Bytes w, uint k) { return as_float((uint)((__global const ushort *)w)[k] << 16); }
 
-float value_f16(Bytes w, uint k) { return half_(((__global const ushort *)w)[k]); }
+float value_f16(Bytes w, uint k) { return f16(((__global const ushort *)w)[k]); }
 
 float value_q8_0(Bytes w, uint k) {
     w += k / 32 * 34;
-    return half_at(w) * (float)(char)w[2 + k % 32];
+    return f16_at(w) * (float)(char)w[2 + k % 32];
 }
 
 // low4 is a code of the formats with 32 values in 16 bytes.
@@ -31,22 +31,22 @@ int fifth(Bytes q, uint i) { return (q[i / 8] >> i % 8 & 1) << 4; }
 
 float value_q4_0(Bytes w, uint k) {
     w += k / 32 * 18;
-    return half_at(w) * (float)(low4(w + 2, k % 32) - 8);
+    return f16_at(w) * (float)(low4(w + 2, k % 32) - 8);
 }
 
 float value_q4_1(Bytes w, uint k) {
     w += k / 32 * 20;
-    return half_at(w) * (float)low4(w + 4, k % 32) + half_at(w + 2);
+    return f16_at(w) * (float)low4(w + 4, k % 32) + f16_at(w + 2);
 }
 
 float value_q5_0(Bytes w, uint k) {
     w += k / 32 * 22;
-    return half_at(w) * (float)((low4(w + 6, k % 32) | fifth(w + 2, k % 32)) - 16);
+    return f16_at(w) * (float)((low4(w + 6, k % 32) | fifth(w + 2, k % 32)) - 16);
 }
 
 float value_q5_1(Bytes w, uint k) {
     w += k / 32 * 24;
-    return half_at(w) * (float)(low4(w + 8, k % 32) | fifth(w + 4, k % 32)) + half_at(w + 2);
+    return f16_at(w) * (float)(low4(w + 8, k % 32) | fifth(w + 4, k % 32)) + f16_at(w + 2);
 }
 
 float value_q2_k(Bytes w, uint k) {
@@ -54,7 +54,7 @@ float value_q2_k(Bytes w, uint k) {
     w += k / 256 * 84;
     int q = w[16 + v / 128 * 32 + v % 32] >> (v % 128 / 32 * 2) & 3;
     int s = w[v / 16];
-    return (half_at(w + 80) * (float)(s & 15)) * (float)q - half_at(w + 82) * (float)(s >> 4);
+    return (f16_at(w + 80) * (float)(s & 15)) * (float)q - f16_at(w + 82) * (float)(s >> 4);
 }
 
 float value_q3_k(Bytes w, uint k) {
@@ -63,7 +63,7 @@ float value_q3_k(Bytes w, uint k) {
     Bytes s = w + 96;
     int scale = ((s[b & 7] >> (b / 8 * 4) & 15) | (s[8 + b % 4] >> (b / 4 * 2) & 3) << 4) - 32;
     int q = (w[32 + 32 * n + l] >> (2 * j) & 3) + (w[l] >> (4 * n + j) & 1) * 4 - 4;
-    return (half_at(w + 108) * (float)scale) * (float)q;
+    return (f16_at(w + 108) * (float)scale) * (float)q;
 }
 
 // value_45 is Q4_K and, with the fifth bits, Q5_K.
@@ -78,7 +78,7 @@ float value_45(Bytes w, uint v, int q) {
         scale = (s[b + 4] & 15) | s[b - 4] >> 6 << 4;
         least = s[b + 4] >> 4 | s[b] >> 6 << 4;
     }
-    return (half_at(w) * (float)scale) * (float)q - half_at(w + 2) * (float)least;
+    return (f16_at(w) * (float)scale) * (float)q - f16_at(w + 2) * (float)least;
 }
 
 float value_q4_k(Bytes w, uint k) {
@@ -97,5 +97,5 @@ float value_q6_k(Bytes w, uint k) {
     uint v = k % 256, n = v / 128, j = v % 128 / 32, l = v % 32;
     w += k / 256 * 210;
     int q = (w[64 * n + 32 * (j & 1) + l] >> (j / 2 * 4) & 15) | (w[128 + 32 * n + l] >> (2 * j) & 3) << 4;
-    return (half_at(w + 208) * (float)(char)w[192 + v / 16]) * (float)(q - 32);
+    return (f16_at(w + 208) * (float)(char)w[192 + v / 16]) * (float)(q - 32);
 }
