@@ -94,6 +94,48 @@ func TestGivenBack(t *testing.T) {
 	}
 }
 
+// A failure that only the device sees stops what was queued behind it, and comes
+// before failures that the host saw meanwhile.
+func TestDeviceFailsFirst(t *testing.T) {
+	d := device(t)
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide, _ := tensor.FromF32([]float32{1, 2, 3, 4}, 2, 2)
+	table, err := d.Pack(wide, backend.UseEmbed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alloc := func(dt tensor.DType, dim ...int) tensor.Tensor {
+		b, err := d.Alloc(64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := tensor.New(b, 0, dt, dim...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	ids, x, y := alloc(tensor.I32, 2), alloc(tensor.F32, 2, 2), alloc(tensor.F32, 2, 2)
+	s.Write(ids, tensor.AsBytes([]int32{1, 7}))
+	s.Write(y, tensor.AsBytes([]float32{5, 6, 7, 8}))
+	s.Embed(x, table, ids)
+	s.Add(y, y, y)
+	s.Write(y, make([]byte, 16))
+	s.Add(y, y, tensor.Tensor{})
+	if err := s.Sync(); err == nil || !strings.Contains(err.Error(), "id 7 of row 1 is outside a table of 2") {
+		t.Errorf("the id gives %v", err)
+	}
+	s.Reset()
+	got := make([]float32, 4)
+	s.Read(tensor.AsBytes(got), y)
+	if err := s.Sync(); err != nil || got[0] != 5 || got[3] != 8 {
+		t.Errorf("ops behind a failure wrote %v (%v)", got, err)
+	}
+}
+
 func TestDevices(t *testing.T) {
 	d := device(t)
 	list, err := opencl.Devices()

@@ -40,7 +40,8 @@ func accelerators() []accelerator {
 		l = append(l, a)
 	}
 	if len(l) == 0 {
-		l = append(l, accelerator{Device: "opencl", Problem: "the OpenCL library finds no device"})
+		_, err := opencl.New(opencl.Config{})
+		l = append(l, accelerator{Device: "opencl", Problem: fmt.Sprint(err)})
 	}
 	return l
 }
