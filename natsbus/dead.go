@@ -35,9 +35,9 @@ type deadEntry struct {
 
 // bury makes an entry a dead letter, and only then takes it out of the queue. What
 // it returns ends Run.
-func (r *Receiver) bury(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata, e *entry, reason error) error {
+func (r *Receiver) bury(ctx context.Context, msg *nats.Msg, meta *nats.MsgMetadata, e *entry, reason error) error {
 	b := r.b
-	_, _, id, _ := b.address(msg.Subject())
+	_, _, id, _ := b.address(msg.Subject)
 	const most = 4 << 10
 	text := reason.Error()
 	if len(text) > most {
@@ -57,7 +57,7 @@ func (r *Receiver) bury(ctx context.Context, msg jetstream.Msg, meta *jetstream.
 		if err != nil {
 			return err
 		}
-		return b.c.ask(ctx, msg.DoubleAck)
+		return r.acknowledge(ctx, msg)
 	})
 	if err != nil {
 		return b.fail(ctx, "dead letter "+id, err)

@@ -56,7 +56,6 @@ type Receiver struct {
 	cfg    ReceiverConfig
 	ledger ledger
 	in     *inbox // nil without Dir
-	cons   jetstream.Consumer
 
 	running sync.Mutex
 	handed  map[string]bool // of the inbox, by this Receiver
@@ -90,8 +89,8 @@ func (b *Bus) Receiver(ctx context.Context, cfg ReceiverConfig) (*Receiver, erro
 }
 
 // bind makes the consumer, or takes the one that is there.
-func (r *Receiver) bind(ctx context.Context) (err error) {
-	r.cons, err = r.b.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
+func (r *Receiver) bind(ctx context.Context) error {
+	_, err := r.b.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
 		Durable: r.cfg.Name, FilterSubject: r.b.subject("to", r.cfg.Name, "*"),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: r.b.cfg.AckWait, MaxDeliver: -1, MaxAckPending: r.cfg.Parallel,
 	})
@@ -128,7 +127,7 @@ func (r *Receiver) Run(ctx context.Context, h Handler) error {
 	}
 	for {
 		what := "receiving for " + r.cfg.Name
-		var msg jetstream.Msg
+		var msg *nats.Msg
 		err := r.b.retry(ctx, what, func(ctx context.Context) (err error) {
 			msg, err = r.next(ctx)
 			return err
@@ -171,46 +170,97 @@ func (r *Receiver) again(ctx context.Context, h Handler) error {
 }
 
 // next waits for an entry; nil, nil if none comes for a while.
-func (r *Receiver) next(ctx context.Context) (jetstream.Msg, error) {
+func (r *Receiver) next(ctx context.Context) (*nats.Msg, error) {
+	nc := r.b.c.nc
 	if err := r.b.c.ready(); err != nil {
 		return nil, err
 	}
-	ctx, detach := r.b.c.attached(ctx)
+	up, detach := r.b.c.attached(ctx)
 	defer detach()
-	ctx, cancel := context.WithTimeout(ctx, 9*time.Second)
+	const expires = 8 * time.Second
+	up, cancel := context.WithTimeout(up, expires+2*time.Second) // the server should say so itself
 	defer cancel()
-	msg, err := r.cons.Next(jetstream.FetchContext(ctx))
-	switch {
-	case err == nil:
+	sub, err := nc.SubscribeSync(nc.NewInbox())
+	if err == nil {
+		err = nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+r.b.streamName()+"."+r.cfg.Name, sub.Subject, fmt.Appendf(nil, `{"batch":1,"expires":%d}`, expires))
+	}
+	var msg *nats.Msg
+	if err == nil {
+		msg, err = sub.NextMsgWithContext(up)
+	}
+	if err != nil {
+		cause := context.Cause(up)
+		r.giveUp(sub)
+		switch {
+		case ctx.Err() == nil && errors.Is(cause, context.DeadlineExceeded):
+			return nil, nil
+		case cause != nil:
+			return nil, cause
+		}
+		return nil, r.lost(err)
+	}
+	if err := sub.Unsubscribe(); err != nil {
+		return nil, r.lost(err) // what came will come again
+	}
+	switch status := msg.Header.Get("Status"); status {
+	case "":
 		return msg, nil
-	case errors.Is(context.Cause(ctx), errLost):
-		return nil, errLost
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, jetstream.ErrNoMessages), errors.Is(err, jetstream.ErrNoHeartbeat):
+	case "404", "408": // none was there in time
 		return nil, nil
-	case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, nats.ErrNoResponders):
-		return nil, r.b.c.ask(ctx, r.bind)
-	case denied(err):
-		return nil, err
+	case "503":
+		return nil, r.b.c.ask(ctx, r.bind) // no such consumer, or no leader
+	default:
+		return nil, fmt.Errorf("%w: %s %s", errPull, status, msg.Header.Get("Description")) // a server that shuts down, a new leader
 	}
-	if lost := r.b.c.ready(); lost != nil {
-		return nil, fmt.Errorf("%w (%w)", lost, err)
+}
+
+// lost says that there is no connection, if that is so.
+func (r *Receiver) lost(err error) error {
+	if e := r.b.c.ready(); e != nil {
+		return fmt.Errorf("%w (%w)", e, err)
 	}
-	return nil, fmt.Errorf("%w: %w", errPull, err) // a server that shuts down, a new leader
+	return err
+}
+
+// giveUp ends a request for the next entry. An entry that the server has sent until
+// it hears of that is given back, or it would be nobody's until AckWait.
+func (r *Receiver) giveUp(sub *nats.Subscription) {
+	if sub == nil {
+		return
+	}
+	if r.b.c.ready() != nil || sub.Drain() != nil {
+		_ = sub.Unsubscribe() // there is no connection, or sub is closed
+		return
+	}
+	late, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	late, detach := r.b.c.attached(late)
+	defer detach()
+	for {
+		msg, err := sub.NextMsgWithContext(late)
+		if err != nil {
+			break
+		}
+		if msg.Header.Get("Status") == "" {
+			r.later(msg, 0)
+		}
+	}
+	_ = sub.Unsubscribe()
 }
 
 // errPull is the cause when a server gives up a request for the next entry.
 var errPull = errors.New("waiting for a delivery was ended by the server")
 
 // take handles an entry. What it returns ends Run.
-func (r *Receiver) take(ctx context.Context, h Handler, msg jetstream.Msg) error {
+func (r *Receiver) take(ctx context.Context, h Handler, msg *nats.Msg) error {
 	stop := r.hold(msg)
 	defer stop()
-	_, _, id, _ := r.b.address(msg.Subject())
+	_, _, id, _ := r.b.address(msg.Subject)
 	meta, err := msg.Metadata()
 	if err != nil {
 		return r.b.fail(ctx, "receiving for "+r.cfg.Name, err)
 	}
-	e, err := parseEntry(msg.Data(), id)
+	e, err := parseEntry(msg.Data, id)
 	if err != nil {
 		return r.bury(ctx, msg, meta, nil, err)
 	}
@@ -326,12 +376,12 @@ func (r *Receiver) accept(ctx context.Context, h Handler, id string, data []byte
 // settle acknowledges an entry and, when the server has heard, deletes its payload.
 // If it cannot, the entry comes again and is known. It is tried once even if ctx has
 // ended: what was taken is better said than asked again.
-func (r *Receiver) settle(ctx context.Context, msg jetstream.Msg, e entry) {
+func (r *Receiver) settle(ctx context.Context, msg *nats.Msg, e entry) {
 	clean, end := lingering(ctx)
 	defer end()
-	err := r.b.c.ask(clean, msg.DoubleAck)
+	err := r.acknowledge(clean, msg)
 	if err != nil && ctx.Err() == nil {
-		err = r.b.retry(ctx, "acknowledging "+e.ID, func(ctx context.Context) error { return r.b.c.ask(ctx, msg.DoubleAck) })
+		err = r.b.retry(ctx, "acknowledging "+e.ID, func(ctx context.Context) error { return r.acknowledge(ctx, msg) })
 	}
 	if err != nil {
 		r.b.cfg.Log.Warn("an acknowledgement was lost", "bus", r.b.cfg.Name, "receiver", r.cfg.Name, "id", e.ID, "err", err)
@@ -346,15 +396,23 @@ func (r *Receiver) settle(ctx context.Context, msg jetstream.Msg, e entry) {
 	}
 }
 
+// acknowledge returns nil when the server has heard that an entry was taken.
+func (r *Receiver) acknowledge(ctx context.Context, msg *nats.Msg) error {
+	return r.b.c.ask(ctx, func(ctx context.Context) error {
+		_, err := r.b.c.nc.RequestWithContext(ctx, msg.Reply, []byte("+ACK"))
+		return err
+	})
+}
+
 // later gives an entry back. If that is lost, it comes again after AckWait.
-func (r *Receiver) later(msg jetstream.Msg, after time.Duration) {
-	if err := msg.NakWithDelay(after); err != nil {
+func (r *Receiver) later(msg *nats.Msg, after time.Duration) {
+	if err := r.b.c.nc.Publish(msg.Reply, fmt.Appendf(nil, `-NAK {"delay":%d}`, after)); err != nil {
 		r.b.cfg.Log.Warn("a delivery comes again only after AckWait", "bus", r.b.cfg.Name, "receiver", r.cfg.Name, "err", err)
 	}
 }
 
 // hold tells the server that an entry is being worked on, until stop is called.
-func (r *Receiver) hold(msg jetstream.Msg) (stop func()) {
+func (r *Receiver) hold(msg *nats.Msg) (stop func()) {
 	end := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -365,7 +423,7 @@ func (r *Receiver) hold(msg jetstream.Msg) (stop func()) {
 			case <-end:
 				return
 			case <-t.C:
-				_ = msg.InProgress() // the next one may get through
+				_ = r.b.c.nc.Publish(msg.Reply, []byte("+WPI")) // the next one may get through
 			}
 		}
 	})
