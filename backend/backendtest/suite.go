@@ -81,6 +81,17 @@ func runCase(e *Env, c *Case) []Result {
 	return e.Results()
 }
 
+// Play runs a case by itself on a device and returns what it wrote, for those who
+// judge the suite, as by mutants.
+func (c *Case) Play(t testing.TB, dev backend.Device) []Result {
+	t.Helper()
+	return runCase(newEnv(t, dev), c)
+}
+
+// Differ says where two runs of a case differ, NaN of all kinds being the same;
+// "" means nowhere.
+func Differ(want, got []Result) string { return diff(want, got) }
+
 // Require skips a test whose feature is missing, but fails it when the
 // environment variable SAMEBIT_REQUIRE names the feature in its comma-separated
 // list: a machine that must have the feature cannot pass by skipping.

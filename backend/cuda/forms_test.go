@@ -2,28 +2,36 @@ package cuda_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"samebit/backend"
 	"samebit/backend/backendtest"
-	"samebit/backend/cuda/emu"
 	"samebit/backend/ref"
 	"samebit/tensor"
 	"samebit/tensor/tensortest"
 )
 
 // The suite's operands have gaps and odd addresses; those of models do not, which
-// lets kernels read 16 bytes at a time and take larger tiles. These tests run
-// that side against package ref.
+// lets kernels read 16 bytes at a time and take larger tiles. Forms are uses of
+// ops that run that side.
+
+// form is a use of ops with aligned operands, and the kernels that it must reach.
+type form struct {
+	name    string
+	kernels []string
+	long    bool // left out of short tests
+	run     func(r *rig, rnd *tensortest.Rand) []tensor.Tensor
+}
 
 // rig runs ops with aligned operands on one device.
 type rig struct {
-	t   *testing.T
+	t   testing.TB
 	dev backend.Device
 	s   backend.Stream
 }
 
-func newRig(t *testing.T, dev backend.Device) *rig {
+func newRig(t testing.TB, dev backend.Device) *rig {
 	t.Helper()
 	s, err := dev.NewStream()
 	if err != nil {
@@ -40,14 +48,18 @@ func (r *rig) must(err error) {
 	}
 }
 
-// f32 is a tensor of its own, filled with v or zeros.
-func (r *rig) f32(v []float32, dim ...int) tensor.Tensor {
-	r.t.Helper()
+func product(dim []int) int {
 	n := 1
 	for _, d := range dim {
 		n *= d
 	}
-	b, err := r.dev.Alloc(4 * n)
+	return n
+}
+
+// f32 is a tensor of its own, filled with v or zeros.
+func (r *rig) f32(v []float32, dim ...int) tensor.Tensor {
+	r.t.Helper()
+	b, err := r.dev.Alloc(4 * product(dim))
 	r.must(err)
 	r.t.Cleanup(func() { r.dev.Free(b) })
 	x, err := tensor.New(b, 0, tensor.F32, dim...)
@@ -58,72 +70,120 @@ func (r *rig) f32(v []float32, dim ...int) tensor.Tensor {
 	return x
 }
 
-func (r *rig) read(x tensor.Tensor) []float32 {
+// ints is an I32 tensor of its own.
+func (r *rig) ints(v []int32, dim ...int) tensor.Tensor {
 	r.t.Helper()
-	v := make([]float32, x.Len())
-	r.s.Read(tensor.AsBytes(v), x)
+	b, off := r.f32(nil, dim...).Buffer()
+	x, err := tensor.New(b, off, tensor.I32, dim...)
+	r.must(err)
+	r.s.Write(x, tensor.AsBytes(v))
+	return x
+}
+
+// random is a tensor of random values times scale.
+func (r *rig) random(rnd *tensortest.Rand, scale float32, dim ...int) tensor.Tensor {
+	r.t.Helper()
+	v := rnd.F32(tensortest.Ordinary, product(dim))
+	for i := range v {
+		v[i] *= scale
+	}
+	return r.f32(v, dim...)
+}
+
+// results runs a form on a device and reads what it returns.
+func (f *form) results(t testing.TB, dev backend.Device) []backendtest.Result {
+	t.Helper()
+	r := newRig(t, dev)
+	var l []backendtest.Result
+	for i, x := range f.run(r, tensortest.NewRand(backendtest.Seed, f.name)) {
+		v := make([]float32, x.Len())
+		r.s.Read(tensor.AsBytes(v), x)
+		l = append(l, backendtest.Result{Name: fmt.Sprintf("output %d", i), F32: v})
+	}
 	r.must(r.s.Sync())
-	return v
+	return l
 }
 
-// both runs f on package ref and on the emulator and compares what it returns.
-func both(t *testing.T, dev backend.Device, f func(r *rig, rnd *tensortest.Rand) []tensor.Tensor) {
-	t.Helper()
-	var want [][]float32
-	for i, d := range []backend.Device{ref.New(), dev} {
-		r := newRig(t, d)
-		for j, x := range f(r, tensortest.NewRand(backendtest.Seed, t.Name())) {
-			v := r.read(x)
-			if i == 0 {
-				want = append(want, v)
-			} else if s := tensortest.DiffBits(want[j], v); s != "" {
-				t.Errorf("output %d (-ref +%s): %s", j, dev.Name(), s)
-			}
-		}
-	}
+// forms is the table.
+func forms() []form {
+	return slices.Concat(linearForms(), attentionForms(), deltaForms(), rowForms(), expertForms())
 }
 
-// ran fails the test unless a kernel of that name was launched.
-func ran(t *testing.T, d *emu.Device, kernel string) {
-	t.Helper()
-	if d.Counts()[kernel].Launches == 0 {
-		t.Errorf("%s was not launched", kernel)
-	}
-	d.ResetCounts()
-}
-
-func TestLinearForms(t *testing.T) {
+func TestForms(t *testing.T) {
 	dev, watch := watched(t)
+	forms := forms()
+	for i := range forms {
+		f := &forms[i]
+		if f.long && testing.Short() {
+			continue
+		}
+		t.Run(f.name, func(t *testing.T) {
+			watch.ResetCounts()
+			if d := backendtest.Differ(f.results(t, ref.New()), f.results(t, dev)); d != "" {
+				t.Errorf("(-ref +%s): %s", dev.Name(), d)
+			}
+			for _, k := range f.kernels {
+				if watch.Counts()[k].Launches == 0 {
+					t.Errorf("%s was not launched", k)
+				}
+			}
+		})
+	}
+}
+
+// upTo is the least whole number of a type's blocks that holds k values.
+func upTo(dt tensor.DType, k int) int {
+	b := dt.BlockValues()
+	return (k + b - 1) / b * b
+}
+
+// weight packs a random matrix.
+func (r *rig) weight(rnd *tensortest.Rand, dt tensor.DType, n, k int) backend.Weight {
+	r.t.Helper()
+	raw, err := tensor.New(tensor.Bytes(backendtest.Weights(rnd, tensortest.Ordinary, dt, n*k)), 0, dt, n, k)
+	r.must(err)
+	w, err := r.dev.Pack(raw, backend.UseLinear)
+	r.must(err)
+	r.t.Cleanup(func() { r.dev.Unpack(w) })
+	return w
+}
+
+func linearForms() []form {
+	var l []form
 	for _, dt := range backendtest.Dtypes() {
-		k := max(dt.BlockValues(), 132)
-		k = (k + dt.BlockValues() - 1) / dt.BlockValues() * dt.BlockValues()
 		for _, z := range []struct {
-			rows, n int
-			kernel  string
-		}{{1, 70, "gemv1_%v"}, {3, 33, "gemv4_%v"}, {8, 64, "gemv4_%v"}, {9, 65, "gemmSmall_%v"}, {130, 257, "gemmLarge_%v"}} {
-			if testing.Short() && z.rows == 130 && dt != tensor.BF16 {
-				continue
-			}
-			kernel := fmt.Sprintf(z.kernel, dt)
-			t.Run(kernel, func(t *testing.T) {
-				both(t, dev, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
-					raw, err := tensor.New(tensor.Bytes(backendtest.Weights(rnd, tensortest.Ordinary, dt, z.n*k)), 0, dt, z.n, k)
-					r.must(err)
-					w, err := r.dev.Pack(raw, backend.UseLinear)
-					r.must(err)
-					r.t.Cleanup(func() { r.dev.Unpack(w) })
-					x, y := r.f32(rnd.F32(tensortest.Ordinary, z.rows*k), z.rows, k), r.f32(nil, z.rows, z.n)
-					r.s.Linear(y, x, w)
-					return []tensor.Tensor{y}
-				})
-				ran(t, watch, kernel)
-			})
+			rows, n, k int
+			kernel     string
+		}{{1, 70, 132, "gemv1"}, {1, 33, 2310, "gemv1"}, {3, 33, 132, "gemv4"}, {8, 64, 132, "gemv4"}, {5, 40, 2310, "gemv4"},
+			{9, 65, 132, "gemmSmall"}, {70, 130, 300, "gemmSmall"}, {130, 257, 132, "gemmLarge"}, {129, 260, 520, "gemmLarge"}} {
+			k := upTo(dt, z.k)
+			long := z.n*z.rows > 10000 && dt != tensor.BF16
+			l = append(l, form{fmt.Sprintf("Linear/%v/%dx%dx%d", dt, z.rows, z.n, k), []string{fmt.Sprintf("%s_%v", z.kernel, dt)}, long, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+				w := r.weight(rnd, dt, z.n, k)
+				width := k
+				if z.kernel == "gemmSmall" {
+					width++ // rows that are not aligned
+				}
+				x, y := r.random(rnd, 1, z.rows, width).Cols(0, k), r.f32(nil, z.rows, z.n)
+				r.s.Linear(y, x, w)
+				return []tensor.Tensor{y}
+			}})
 		}
 	}
+	l = append(l, form{"Project/70x130x300", []string{"project"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+		y := r.f32(nil, 70, 130)
+		r.s.Project(y, r.random(rnd, 1, 70, 301).Cols(1, 301), r.random(rnd, 1, 130, 303).Cols(2, 302))
+		return []tensor.Tensor{y}
+	}}, form{"LinearRows/2x3x4300", []string{"linearRows"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+		w, y := r.weight(rnd, tensor.BF16, 40, 4300), r.f32(nil, 2, 3)
+		r.s.LinearRows(y, r.random(rnd, 1, 2, 4300), w, r.ints([]int32{39, 2, 33}, 3))
+		return []tensor.Tensor{y}
+	}})
+	return l
 }
 
-func TestAttentionForms(t *testing.T) {
-	dev, watch := watched(t)
+func attentionForms() []form {
+	var l []form
 	for _, z := range []struct {
 		past, rows, hq, hkv, d, window int
 		kernels                        []string
@@ -137,72 +197,129 @@ func TestAttentionForms(t *testing.T) {
 		{0, 70, 2, 1, 132, 0, []string{"attendTile4"}},
 		{190, 35, 2, 1, 128, 150, []string{"attendTile2"}},
 		{190, 66, 1, 1, 20, 30, []string{"attendTile1"}},
+		{100, 33, 2, 2, 15, 0, []string{"attendTile1"}},
+		{128, 64, 1, 1, 256, 0, []string{"attendTile4"}},
+		{70, 2, 40, 1, 8, 0, []string{"attendBlocks4"}},
+		{70, 2, 6, 2, 12, 0, []string{"attendBlocks1"}},
+		{70, 1, 4, 1, 150, 40, []string{"attendBlocks4"}},
 	} {
-		t.Run(fmt.Sprintf("%d+%d/%d:%d/%d/%d", z.past, z.rows, z.hq, z.hkv, z.d, z.window), func(t *testing.T) {
-			both(t, dev, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
-				var pages []tensor.Tensor
-				for range (z.past + z.rows + backend.Page - 1) / backend.Page {
-					pages = append(pages, r.f32(nil, 4, z.hkv, backend.Page, z.d))
-				}
-				put := func(from, n int) backend.Plan {
-					p := r.s.Plan([]backend.Seg{{Rows: n, Slot: from, Pos: from, KV: pages}})
-					v := rnd.F32(tensortest.Ordinary, 2*n*z.hkv*z.d)
-					if from > 0 {
-						v[len(v)-3] = float32(inf) // a value that the rows before must not see
-					}
-					r.s.PutKV(p, 1, r.f32(v[:len(v)/2], n, z.hkv, z.d), r.f32(v[len(v)/2:], n, z.hkv, z.d))
-					return p
-				}
-				if z.past > 0 {
-					put(0, z.past)
-				}
-				p := put(z.past, z.rows)
-				q, y := r.f32(rnd.F32(tensortest.Ordinary, z.rows*z.hq*z.d), z.rows, z.hq, z.d), r.f32(nil, z.rows, z.hq, z.d)
-				w := r.f32(nil, z.rows, z.hq, z.past+z.rows)
-				r.s.Attention(y, q, p, 1, 0.125, z.window)
-				r.s.AttnWeights(w, q, p, 1, 0.125, z.window)
-				return []tensor.Tensor{y, w}
-			})
-			for _, k := range z.kernels {
-				if watch.Counts()[k].Launches == 0 {
-					t.Errorf("%s was not launched", k)
-				}
+		name := fmt.Sprintf("Attention/%d+%d/%d:%d/%d/%d", z.past, z.rows, z.hq, z.hkv, z.d, z.window)
+		l = append(l, form{name, append(z.kernels, "attnScores"), false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			var pages []tensor.Tensor
+			for range (z.past + z.rows + backend.Page - 1) / backend.Page {
+				pages = append(pages, r.f32(nil, 4, z.hkv, backend.Page, z.d))
 			}
-			watch.ResetCounts()
-		})
+			put := func(from, n int) backend.Plan {
+				p := r.s.Plan([]backend.Seg{{Rows: n, Slot: from, Pos: from, KV: pages}})
+				v := rnd.F32(tensortest.Ordinary, 2*n*z.hkv*z.d)
+				if from > 0 {
+					v[len(v)-3] = float32(inf) // a value that the rows before must not see
+				}
+				r.s.PutKV(p, 1, r.f32(v[:len(v)/2], n, z.hkv, z.d), r.f32(v[len(v)/2:], n, z.hkv, z.d))
+				return p
+			}
+			if z.past > 0 {
+				put(0, z.past)
+			}
+			p := put(z.past, z.rows)
+			q, y := r.random(rnd, 1, z.rows, z.hq, z.d), r.f32(nil, z.rows, z.hq, z.d)
+			w := r.f32(nil, z.rows, z.hq, z.past+z.rows)
+			r.s.Attention(y, q, p, 1, 0.125, z.window)
+			r.s.AttnWeights(w, q, p, 1, 0.125, z.window)
+			return []tensor.Tensor{y, w}
+		}})
 	}
+	return l
 }
 
-func TestDeltaForms(t *testing.T) {
-	dev, watch := watched(t)
+func deltaForms() []form {
+	var l []form
 	for _, dk := range []int{32, 64, 128, 96} {
 		kernel := fmt.Sprintf("gatedDelta%d", dk)
 		if dk == 96 {
 			kernel = "gatedDelta"
 		}
-		t.Run(kernel, func(t *testing.T) {
+		l = append(l, form{"GatedDelta/" + kernel, []string{kernel}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 			const hk, hv, dv, rows = 1, 2, 64, 6
-			both(t, dev, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
-				f := func(scale float32, dim ...int) tensor.Tensor {
-					n := 1
-					for _, d := range dim {
-						n *= d
-					}
-					v := rnd.F32(tensortest.Ordinary, n)
-					for i := range v {
-						v[i] *= scale
-					}
-					return r.f32(v, dim...)
-				}
-				var segs []backend.Seg
-				for i, n := range []int{1, 2, 3} {
-					segs = append(segs, backend.Seg{Row: i * (i + 1) / 2, Rows: n, DeltaIn: f(1, 2, hv, dk, dv), DeltaOut: f(1, 2, hv, dk, dv)})
-				}
-				p, y := r.s.Plan(segs), f(1, rows, hv, dv)
-				r.s.GatedDelta(y, f(0.1, rows, hk, dk), f(0.1, rows, hk, dk), f(1, rows, hv, dv), f(0.5, rows, hv), f(0.5, rows, hv), p, 1)
-				return []tensor.Tensor{y, segs[0].DeltaOut, segs[1].DeltaOut, segs[2].DeltaOut}
-			})
-			ran(t, watch, kernel)
+			var segs []backend.Seg
+			for i, n := range []int{1, 2, 3} {
+				segs = append(segs, backend.Seg{Row: i * (i + 1) / 2, Rows: n, DeltaIn: r.random(rnd, 1, 2, hv, dk, dv), DeltaOut: r.f32(nil, 2, hv, dk, dv)})
+			}
+			p, y := r.s.Plan(segs), r.f32(nil, rows, hv, dv)
+			r.s.GatedDelta(y, r.random(rnd, 0.1, rows, hk, dk), r.random(rnd, 0.1, rows, hk, dk), r.random(rnd, 1, rows, hv, dv),
+				r.random(rnd, 0.5, rows, hv), r.random(rnd, 0.5, rows, hv), p, 1)
+			return []tensor.Tensor{y, segs[0].DeltaOut, segs[1].DeltaOut, segs[2].DeltaOut}
+		}})
+	}
+	return l
+}
+
+func rowForms() []form {
+	var l []form
+	one := func(name, kernel string, run func(r *rig, rnd *tensortest.Rand) []tensor.Tensor) {
+		l = append(l, form{name, []string{kernel}, false, run})
+	}
+	const long = 33*1024 + 40 // more blocks than a CTA has warps
+	one("RMSNorm/long", "rmsNorm", func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+		y := r.f32(nil, 1, long)
+		r.s.RMSNorm(y, r.random(rnd, 1, 1, long), r.random(rnd, 1, long), 1e-6)
+		return []tensor.Tensor{y}
+	})
+	one("LayerNorm/long", "layerNorm", func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+		y := r.f32(nil, 1, long)
+		r.s.LayerNorm(y, r.random(rnd, 1, 1, long), r.random(rnd, 1, long), r.random(rnd, 1, long), 1e-5)
+		return []tensor.Tensor{y}
+	})
+	one("Softmax/long", "softmax", func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+		y := r.f32(nil, 1, long)
+		r.s.Softmax(y, r.random(rnd, 1, 1, long))
+		return []tensor.Tensor{y}
+	})
+	for _, z := range []struct{ rows, n, k int }{{2, 300, 5}, {1, 1100, 40}, {1, long, 2}} {
+		one(fmt.Sprintf("Route/%d of %d", z.k, z.n), "route", func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			ids, w := r.ints(make([]int32, z.rows*z.k), z.rows, z.k), r.f32(nil, z.rows, z.k)
+			r.s.Route(ids, w, r.random(rnd, 1, z.rows, z.n), z.k, true)
+			b, off := ids.Buffer()
+			bits, err := tensor.New(b, off, tensor.F32, z.rows, z.k) // small numbers are no NaN
+			r.must(err)
+			return []tensor.Tensor{bits, w}
 		})
 	}
+	for size, dt := range map[int]tensor.DType{1: tensor.U8, 2: tensor.BF16, 4: tensor.F32} {
+		one(fmt.Sprintf("Copy/%v", dt), fmt.Sprintf("copy%d", size), func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			src, dst := r.random(rnd, 1, 5*7*3*20), r.f32(nil, 5*7*3*20)
+			view := func(t tensor.Tensor, from int) tensor.Tensor {
+				b, off := t.Buffer()
+				x, err := tensor.New(b, off, dt, 5, 7, 3, 20)
+				r.must(err)
+				return x.Cols(from, from+15).Rows(1, 5)
+			}
+			r.s.Copy(view(dst, 2), view(src, 4))
+			return []tensor.Tensor{dst}
+		})
+	}
+	return l
+}
+
+func expertForms() []form {
+	var l []form
+	for _, dt := range backendtest.Dtypes() {
+		c, f := upTo(dt, 150), upTo(dt, 70)
+		for _, z := range [][2]int{{c, f}, {upTo(dt, 2100), upTo(dt, 33)}, {upTo(dt, 33), upTo(dt, 2100)}} {
+			long := z[0]+z[1] > 2000
+			if long && dt != tensor.F32 {
+				continue
+			}
+			l = append(l, form{fmt.Sprintf("Experts/%v/%dx%d", dt, z[0], z[1]), []string{"expertsUp", "expertsDown"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+				var gate, up, down []backend.Weight
+				for range 3 {
+					gate, up, down = append(gate, r.weight(rnd, dt, z[1], z[0])), append(up, r.weight(rnd, dt, z[1], z[0])), append(down, r.weight(rnd, dt, z[0], z[1]))
+				}
+				y := r.f32(nil, 2, z[0])
+				r.s.Experts(y, r.random(rnd, 1, 2, z[0]), r.ints([]int32{0, 2, 1, 2}, 2, 2), r.random(rnd, 1, 2, 2), gate, up, down)
+				return []tensor.Tensor{y}
+			}})
+		}
+	}
+	return l
 }

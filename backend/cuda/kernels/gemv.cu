@@ -5,7 +5,7 @@
 
 template <int T, int R> DEV void chain(float *acc, const float *sx, const char *panel, int lane, int k8, int n8) {
   const int ahead = T <= F16 ? 16 : 4; // values read together, times 8
-  if (n8 == 16) {
+  if (T >= Q2_K || n8 == 16) { // blocks of 256 values are never cut
 #pragma unroll 1
     for (int j0 = 0; j0 < 16; j0 += ahead) {
 #pragma unroll
@@ -28,14 +28,16 @@ template <int T, int R> DEV void chain(float *acc, const float *sx, const char *
     }
     return;
   }
+  if constexpr (T < Q2_K) {
 #pragma unroll 1
-  for (int j = 0; j < n8; j++) {
-    float w[8];
-    load8<T>(w, panel, lane, k8 + j);
+    for (int j = 0; j < n8; j++) {
+      float w[8];
+      load8<T>(w, panel, lane, k8 + j);
 #pragma unroll
-    for (int r = 0; r < R; r++)
+      for (int r = 0; r < R; r++)
 #pragma unroll
-      for (int i = 0; i < 8; i++) acc[r] = fma32(sx[r * 128 + j * 8 + i], w[i], acc[r]);
+        for (int i = 0; i < 8; i++) acc[r] = fma32(sx[r * 128 + j * 8 + i], w[i], acc[r]);
+    }
   }
 }
 
