@@ -23,7 +23,7 @@ import (
 // Kernels, threads and the number of sequences per micro-batch change no bit of
 // weights and moments, of a dense and of a hybrid model.
 func TestKernelsAndThreadsChangeNoBit(t *testing.T) {
-	const rows = 70 // more than a page
+	const rows = 140 // more than a block of rows
 	for name, config := range models() {
 		t.Run(name, func(t *testing.T) {
 			var want map[string][]float32
@@ -159,7 +159,7 @@ func (c *counting) Free(b tensor.Buffer) {
 	c.Device.Free(b)
 }
 
-var flatSteps = flag.Int("steps", 200, "steps of TestMemoryIsFlat; the full test has 10000")
+var flatSteps = flag.Int("steps", 100, "steps of TestMemoryIsFlat; the full test has 10000")
 
 // Memory on the device and in the heap does not grow with the number of steps, of
 // batches that differ. Full: go test ./grad/lm -run Flat -steps 10000 -timeout 1h
@@ -167,6 +167,9 @@ func TestMemoryIsFlat(t *testing.T) {
 	for name, config := range models() {
 		for _, cfg := range []lm.Config{{MicroRows: 20}, {MicroRows: 20, Checkpoint: true}} {
 			t.Run(fmt.Sprintf("%s/checkpoint=%v", name, cfg.Checkpoint), func(t *testing.T) {
+				if testing.Short() && cfg.Checkpoint {
+					t.Skip("short")
+				}
 				dev := &counting{Device: devices(t)["cpu"]}
 				m := open(t, dev, config, cfg)
 				heap := func() uint64 {

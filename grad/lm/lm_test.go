@@ -214,7 +214,7 @@ func models() map[string]map[string]any {
 func TestLossFalls(t *testing.T) {
 	for name, config := range models() {
 		t.Run(name, func(t *testing.T) {
-			m := open(t, ref.New(), config, lm.Config{})
+			m := open(t, devices(t)["cpu"], config, lm.Config{})
 			var first, last float32
 			for i := range 30 {
 				last = m.step(toy(1, 4, 6, 12), 0.01)
@@ -236,7 +236,7 @@ func TestLossFalls(t *testing.T) {
 func TestGradientOfModel(t *testing.T) {
 	for name, config := range models() {
 		t.Run(name, func(t *testing.T) {
-			m := open(t, ref.New(), config, lm.Config{})
+			m := open(t, devices(t)["cpu"], config, lm.Config{})
 			batch := toy(3, 2, 5, 9)
 			if _, err := m.t.Backward(context.Background(), batch); err != nil {
 				t.Fatal(err)
@@ -300,6 +300,9 @@ func TestGradientOfModel(t *testing.T) {
 // moments, nor does the device.
 func TestSplitsChangeNoBit(t *testing.T) {
 	steps, batch := 3, func(i int) []lm.Sequence { return toy(i, 8, 3, 20) }
+	if testing.Short() {
+		steps, batch = 2, func(i int) []lm.Sequence { return toy(i, 4, 3, 12) }
+	}
 	for name, config := range models() {
 		t.Run(name, func(t *testing.T) {
 			var want map[string][]float32
