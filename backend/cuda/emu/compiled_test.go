@@ -2,7 +2,6 @@ package emu
 
 import (
 	"math"
-	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -128,14 +127,12 @@ func TestCompiledMix(t *testing.T) {
 		rev := bytes[n-1-i]
 		x := float64(math.Sqrt(float64(i))/3) + math.FMA(float64(i), 2, 1)
 		x += float64(math.Float32frombits(uint32(rev) << 16))
-		root := float64(math.Sqrt(x))
-		_ = root
 		w := uint32(int32(math.RoundToEven(float64(float32(x))))) + uint32(float32(math.Sqrt(float64(float32(x)))))
 		if doubles[i] != x || back[i] != rev || longs[i] != int64(i)*n%1000007 || words[i] != w {
 			t.Fatalf("element %d: %v %v %v %v, want %v %v %v %v", i, doubles[i], back[i], longs[i], words[i], x, rev, int64(i)*n%1000007, w)
 		}
 	}
-	// Two of the three warps hold a lane above 5 everywhere, the first also has one.
+	// Every warp holds a lane above 5, so every thread adds one.
 	if words[n] != n || words[n+1] != n-1 {
 		t.Errorf("the atomics gave %d and %d", words[n], words[n+1])
 	}
@@ -275,7 +272,7 @@ func TestAtomics(t *testing.T) {
 			t.Fatalf("ticket %d was given %d times", i, v)
 		}
 	}
-	if got[200] != 1000 || bits.OnesCount32(got[201]) != 0 {
+	if got[200] != 1000 || got[201] != 0 {
 		t.Errorf("the 64-bit sum is %d", got[200])
 	}
 }
