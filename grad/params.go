@@ -196,7 +196,8 @@ func (p *Params) refresh(x *Param) error {
 }
 
 // Finish completes the gradients of a batch: an embedding's chains are added once,
-// and derivatives of forms multiplied in.
+// and derivatives of forms multiplied in. A step does this; call it, instead of a
+// step and once, to look at complete gradients.
 func (p *Params) Finish() error {
 	for _, x := range p.list {
 		if x.table.Valid() {

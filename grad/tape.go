@@ -23,8 +23,9 @@ import (
 // reach their gradients through PutKV and Attention of the same pass. Recurrent
 // states and the history of a convolution that a segment brings along are
 // constants, and must last as long as the pass. What has no gradient (LinearRows,
-// LayerNorm, AttentionWeights, SumRows, PutPage, mixtures of experts, parts of sequences) makes the
-// tape fail; ArgMax, AttnWeights, AttnScores, Moments, GetPage and Read only look.
+// LayerNorm, AttentionWeights, SumRows, PutPage, mixtures of experts, parts of
+// sequences) makes the tape fail; ArgMax, AttnWeights, AttnScores, Moments, GetPage
+// and Read only look.
 //
 // The gradient of a tensor lies at the same place of a shadow of its buffer.
 // Contributions of several uses are added to +0, the last use first.
