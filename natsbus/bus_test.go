@@ -481,9 +481,10 @@ func TestBusPermissions(t *testing.T) {
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 	}
 	none := &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{"$JS.API.>"}}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}}}
+	deaf := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.CONSUMER.MSG.NEXT.>"}}}
 	srv := listen(t, func(o *server.Options) {
 		o.TLSConfig, o.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}, true
-		o.Users = []*server.User{{Username: "ann", Password: "secret", Permissions: least}, {Username: "eve", Password: "secret", Permissions: none}}
+		o.Users = []*server.User{{Username: "ann", Password: "secret", Permissions: least}, {Username: "eve", Password: "secret", Permissions: none}, {Username: "bob", Password: "secret", Permissions: deaf}}
 	})
 	cfg := Config{URL: srv.ClientURL(), User: "ann", Password: "secret", RootCA: cert}
 	b := openBus(t, cfg, BusConfig{})
@@ -494,6 +495,12 @@ func TestBusPermissions(t *testing.T) {
 	drain(t, b, q, newReceiver(t, b, ReceiverConfig{Name: "ann", Model: m}))
 	if len(q.list()) != 1 {
 		t.Errorf("received %v", q.list())
+	}
+	cfg.User = "bob"
+	bob := newReceiver(t, openBus(t, cfg, BusConfig{}), ReceiverConfig{Name: "bob"})
+	bob.wait = 200 * time.Millisecond
+	if err := bob.Run(ctx, q.take); err == nil || !strings.Contains(err.Error(), "CONSUMER.MSG.NEXT") || !strings.Contains(err.Error(), "what the account may do") {
+		t.Errorf("without permission to receive: %v", err)
 	}
 	cfg.User, cfg.Timeout = "eve", 500*time.Millisecond
 	eve := openBus(t, cfg, BusConfig{})

@@ -78,7 +78,7 @@ func TestClusterLosesItsLeader(t *testing.T) {
 	bed := cachetest.NewBed(t)
 	s.chunk = 16 << 10
 	x, y := newSample(t, bed, 1, 70, 128), newSample(t, bed, 2, 70, 128)
-	put(t, s, x)
+	within(t, func() error { return s.Put(ctx, x.e, x.snap) })
 	// Followers may lag behind for a moment: a miss, but never a deletion.
 	within(t, func() error { return s.Get(ctx, x.e, bed.Sequence(key.Model, 0)) })
 

@@ -55,7 +55,7 @@ func (c *Conn) explain(what string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("natsbus: %s: %s: %w", c.where, what, err)
 	}
-	said := c.said()
+	said := c.said(time.Now().Add(-2 * c.cfg.Timeout))
 	remedy := ""
 	var network net.Error
 	switch {
@@ -90,11 +90,11 @@ func (c *Conn) explain(what string, err error) error {
 	return fmt.Errorf("natsbus: %s: %s: %w; %s", c.where, what, err, remedy)
 }
 
-// said is what the server said lately outside of answers, nil for nothing.
-func (c *Conn) said() error {
+// said is what the server said since then outside of answers, nil for nothing.
+func (c *Conn) said(since time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.lastAt) > 2*c.cfg.Timeout {
+	if c.lastAt.Before(since) {
 		return nil
 	}
 	return c.lastErr

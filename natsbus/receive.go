@@ -57,6 +57,7 @@ type Receiver struct {
 	ledger ledger
 	in     *inbox // nil without Dir
 
+	wait    time.Duration // for an entry, before the server is asked again
 	running sync.Mutex
 	handed  map[string]bool // of the inbox, by this Receiver
 	failed  map[uint64]int  // attempts by sequence number of the entry
@@ -71,7 +72,7 @@ func (b *Bus) Receiver(ctx context.Context, cfg ReceiverConfig) (*Receiver, erro
 	if !isName(cfg.Name) || cfg.Parallel < 0 {
 		return nil, fmt.Errorf("natsbus: receiver %.60q, %d in parallel: want a name of at most 60 letters, digits, - and _, and a positive number, or 0 for 1", cfg.Name, cfg.Parallel)
 	}
-	r := &Receiver{b: b, cfg: cfg, handed: map[string]bool{}, failed: map[uint64]int{}}
+	r := &Receiver{b: b, cfg: cfg, wait: 8 * time.Second, handed: map[string]bool{}, failed: map[uint64]int{}}
 	keep := 2 * b.cfg.Expiry
 	if cfg.Dir == "" {
 		r.ledger = newMemory(keep)
@@ -177,12 +178,12 @@ func (r *Receiver) next(ctx context.Context) (*nats.Msg, error) {
 	}
 	up, detach := r.b.c.attached(ctx)
 	defer detach()
-	const expires = 8 * time.Second
-	up, cancel := context.WithTimeout(up, expires+2*time.Second) // the server should say so itself
+	start := time.Now()
+	up, cancel := context.WithTimeout(up, r.wait*5/4) // the server should say so itself
 	defer cancel()
 	sub, err := nc.SubscribeSync(nc.NewInbox())
 	if err == nil {
-		err = nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+r.b.streamName()+"."+r.cfg.Name, sub.Subject, fmt.Appendf(nil, `{"batch":1,"expires":%d}`, expires))
+		err = nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+r.b.streamName()+"."+r.cfg.Name, sub.Subject, fmt.Appendf(nil, `{"batch":1,"expires":%d}`, r.wait))
 	}
 	var msg *nats.Msg
 	if err == nil {
@@ -193,6 +194,9 @@ func (r *Receiver) next(ctx context.Context) (*nats.Msg, error) {
 		r.giveUp(sub)
 		switch {
 		case ctx.Err() == nil && errors.Is(cause, context.DeadlineExceeded):
+			if said := r.b.c.said(start); denied(said) {
+				return nil, said
+			}
 			return nil, nil
 		case cause != nil:
 			return nil, cause

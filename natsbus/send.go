@@ -198,7 +198,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // passing says that an error may go away by itself: that of a connection, or of a
 // cluster that elects.
 func (b *Bus) passing(ctx context.Context, err error) bool {
-	if b.c.nc.IsClosed() || denied(err) || errors.Is(err, errSilent) && denied(b.c.said()) {
+	if b.c.nc.IsClosed() || denied(err) || errors.Is(err, errSilent) && denied(b.c.said(time.Now().Add(-2*b.c.cfg.Timeout))) {
 		return false
 	}
 	var api *jetstream.APIError
