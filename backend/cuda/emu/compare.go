@@ -1,6 +1,6 @@
 package emu
 
-// compare32 makes setp of a comparison of one lane.
+// masks32 makes the mask of lanes of a comparison of one lane.
 func masks32(f func(a, b uint32) bool) func(a, b *v32) uint32 {
 	return func(a, b *v32) uint32 {
 		var r uint32
@@ -55,7 +55,7 @@ func ltU32(a, b *v32) (r uint32) {
 	return r
 }
 
-// order is a comparison of two lanes: -1, 0, 1, or 2 if one is no number.
+// intOrder32 is a comparison of integers, nil if there is none of this name.
 func intOrder32(op string, signed bool) func(a, b *v32) uint32 {
 	lt := ltU32
 	if signed {

@@ -7,7 +7,7 @@ import "math/bits"
 // ext is the sign-extended value of the low n bits.
 func ext(v uint32, n int) int32 { return int32(v<<(32-n)) >> (32 - n) }
 
-// at16 makes an operation of 32 bits one of 16.
+// at16x2 makes an operation of 32 bits one of 16.
 func at16x2(signed bool, f func(a, b uint32) uint32) func(a, b uint32) uint32 {
 	if signed {
 		return func(a, b uint32) uint32 { return f(uint32(ext(a, 16)), uint32(ext(b, 16))) & 0xffff }

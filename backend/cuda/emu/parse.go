@@ -2,9 +2,10 @@ package emu
 
 import (
 	"encoding/binary"
-	"math"
 	"strconv"
 	"strings"
+
+	"samebit/backend/cuda/driver"
 )
 
 // typ is a PTX type: 'u', 's', 'b', 'f' and its bits, or 'p' for .pred.
@@ -222,7 +223,7 @@ func (p *parser) skipTo(end string) error {
 // directive reads one declaration of the module.
 func (p *parser) directive() error {
 	line := p.line()
-	extern, linked := false, false
+	extern := false
 	for {
 		switch t := p.next(); t {
 		case ".version":
@@ -239,8 +240,7 @@ func (p *parser) directive() error {
 				return syntax(line, ".address_size %s: only 64 is supported", n)
 			}
 			return nil
-		case ".visible", ".weak", ".common":
-			linked = true
+		case ".visible", ".weak", ".common": // linkage, and there is nothing to link with
 		case ".extern":
 			extern = true
 		case ".file":
@@ -267,7 +267,6 @@ func (p *parser) directive() error {
 			p.m.vars = append(p.m.vars, vs...)
 			return nil
 		default:
-			_ = linked
 			return syntax(line, "unexpected %q in a module", t)
 		}
 	}
@@ -284,6 +283,16 @@ func (p *parser) number(what string, most int) (int, error) {
 	return int(n), nil
 }
 
+// alignment reads the number behind .align.
+func (p *parser) alignment() (int, error) {
+	line := p.line()
+	n, err := p.number("an alignment", 1<<12)
+	if err == nil && (n == 0 || n&(n-1) != 0) {
+		err = syntax(line, ".align %d is no power of two", n)
+	}
+	return n, err
+}
+
 // variables reads what follows a state space: .align N .type name[n] = {…}, …;
 func (p *parser) variables(sp space, extern bool) ([]*variable, error) {
 	var out []*variable
@@ -292,12 +301,9 @@ func (p *parser) variables(sp space, extern bool) ([]*variable, error) {
 		line := p.line()
 		t := p.next()
 		if t == ".align" {
-			n, err := p.number("an alignment", 1<<12)
+			n, err := p.alignment()
 			if err != nil {
 				return nil, err
-			}
-			if n == 0 || n&(n-1) != 0 {
-				return nil, syntax(line, ".align %d is no power of two", n)
 			}
 			align = n
 			continue
@@ -467,26 +473,13 @@ func (p *parser) param() error {
 	for {
 		line := p.line()
 		t := p.next()
-		switch {
-		case t == ".align":
-			n, err := p.number("an alignment", 1<<12)
+		if t == ".align" {
+			n, err := p.alignment()
 			if err != nil {
 				return err
 			}
-			if n == 0 || n&(n-1) != 0 {
-				return syntax(line, ".align %d is no power of two", n)
-			}
 			align = n
 			continue
-		case t == ".ptr":
-			for strings.HasPrefix(p.peek(), ".") {
-				if p.next() == ".align" {
-					if _, err := p.number("an alignment", 1<<12); err != nil {
-						return err
-					}
-				}
-			}
-			return syntax(line, ".ptr is not supported")
 		}
 		ty, ok := typeOf(t)
 		if !ok || ty.kind == 'p' {
@@ -498,15 +491,13 @@ func (p *parser) param() error {
 		}
 		p.k.psize = (p.k.psize + v.align - 1) &^ (v.align - 1)
 		v.off = p.k.psize
-		if p.k.psize += v.size; p.k.psize > maxParams {
-			return syntax(v.line, "the parameters of %s take more than %d bytes", p.k.name, maxParams)
+		if p.k.psize += v.size; p.k.psize > driver.MaxParams {
+			return syntax(v.line, "the parameters of %s take more than %d bytes", p.k.name, driver.MaxParams)
 		}
 		p.k.params = append(p.k.params, v)
 		return nil
 	}
 }
-
-const maxParams = 4096
 
 // body reads statements up to the closing brace.
 func (p *parser) body() error {
@@ -644,245 +635,4 @@ func (p *parser) find(name string) (*register, *variable) {
 		}
 	}
 	return nil, nil
-}
-
-// statement reads one instruction.
-func (p *parser) statement() error {
-	st := stmt{line: p.line()}
-	if p.accept("@") {
-		st.not = p.accept("!")
-		name := p.next()
-		r, _ := p.find(name)
-		if r == nil || r.t.kind != 'p' {
-			return syntax(st.line, "@%s: no predicate of this name", name)
-		}
-		st.guard = r
-	}
-	st.op = p.next()
-	if !nameLike(st.op) || strings.HasPrefix(st.op, "%") {
-		return syntax(st.line, "%q is no instruction", st.op)
-	}
-	for p.accept(":") { // ld.global.L1::no_allocate.f32
-		if err := p.expect(":"); err != nil {
-			return err
-		}
-		st.op += "::" + p.next()
-	}
-	st.words = strings.Split(st.op, ".")
-	for !p.accept(";") {
-		if len(st.args) > 0 {
-			if err := p.expect(","); err != nil {
-				return err
-			}
-		}
-		if len(st.args) > 8 {
-			return syntax(st.line, "%s has too many operands", st.op)
-		}
-		o, err := p.operand()
-		if err != nil {
-			return err
-		}
-		st.args = append(st.args, o)
-	}
-	p.k.body = append(p.k.body, st)
-	return nil
-}
-
-// operand reads one operand.
-func (p *parser) operand() (operand, error) {
-	line := p.line()
-	switch {
-	case p.accept("["):
-		o, err := p.simple()
-		if err != nil {
-			return o, err
-		}
-		a := operand{kind: opAddr, reg: o.reg, v: o.v}
-		switch {
-		case o.kind == opImm && o.fl == 0:
-			a.off = int64(o.imm)
-		case o.kind == opReg, o.kind == opSymbol && o.v != nil:
-			a.off = o.off
-		default:
-			return a, syntax(line, "an address is a register or a variable, with an offset")
-		}
-		for p.peek() == "+" || p.peek() == "-" {
-			n, err := p.offset()
-			if err != nil {
-				return a, err
-			}
-			a.off += n
-		}
-		return a, p.expect("]")
-	case p.accept("{"):
-		o := operand{kind: opVector}
-		for {
-			e, err := p.simple()
-			if err != nil {
-				return o, err
-			}
-			o.parts = append(o.parts, e)
-			if p.accept("}") {
-				return o, nil
-			}
-			if err := p.expect(","); err != nil {
-				return o, err
-			}
-			if len(o.parts) >= 4 {
-				return o, syntax(line, "a vector has at most 4 parts")
-			}
-		}
-	case p.accept("!"):
-		o, err := p.simple()
-		if err != nil {
-			return o, err
-		}
-		if o.kind != opReg || o.reg.t.kind != 'p' {
-			return o, syntax(line, "! needs a predicate")
-		}
-		o.kind = opNotReg
-		return o, nil
-	}
-	o, err := p.simple()
-	if err != nil {
-		return o, err
-	}
-	if p.accept("|") {
-		q, err := p.simple()
-		if err != nil {
-			return o, err
-		}
-		return operand{kind: opPair, parts: []operand{o, q}}, nil
-	}
-	for o.kind == opSymbol && o.v != nil && (p.peek() == "+" || p.peek() == "-") {
-		n, err := p.offset()
-		if err != nil {
-			return o, err
-		}
-		o.off += n
-	}
-	return o, nil
-}
-
-// offset reads +n or -n.
-func (p *parser) offset() (int64, error) {
-	line := p.line()
-	neg := p.next() == "-"
-	o, err := p.immediate()
-	if err != nil {
-		return 0, err
-	}
-	if o.fl != 0 {
-		return 0, syntax(line, "an offset is an integer")
-	}
-	if neg {
-		return -int64(o.imm), nil
-	}
-	return int64(o.imm), nil
-}
-
-// simple reads a register, a number or a name.
-func (p *parser) simple() (operand, error) {
-	line := p.line()
-	t := p.peek()
-	switch {
-	case t == "_":
-		p.next()
-		return operand{kind: opSink}, nil
-	case t == "-" || t != "" && t[0] >= '0' && t[0] <= '9':
-		return p.immediate()
-	case !nameLike(t):
-		return operand{}, syntax(line, "an operand was expected, %q found", t)
-	}
-	p.next()
-	if special(t) {
-		return operand{kind: opSpecial, name: t}, nil
-	}
-	if t == "WARP_SZ" {
-		return operand{kind: opImm, imm: 32}, nil
-	}
-	r, v := p.find(t)
-	switch {
-	case r != nil:
-		return operand{kind: opReg, reg: r}, nil
-	case v != nil:
-		return operand{kind: opSymbol, v: v, name: t}, nil
-	case strings.HasPrefix(t, "%"):
-		return operand{}, syntax(line, "register %s is not declared", t)
-	}
-	return operand{kind: opSymbol, name: t}, nil
-}
-
-// immediate reads a number.
-func (p *parser) immediate() (operand, error) {
-	line := p.line()
-	neg := p.accept("-")
-	t := p.next()
-	o := operand{kind: opImm}
-	low := strings.ToLower(t)
-	var err error
-	switch {
-	case strings.HasPrefix(low, "0f") && len(t) == 10:
-		o.fl = 'f'
-		o.imm, err = strconv.ParseUint(t[2:], 16, 32)
-		if neg {
-			o.imm ^= 1 << 31
-		}
-	case strings.HasPrefix(low, "0d") && len(t) == 18:
-		o.fl = 'd'
-		o.imm, err = strconv.ParseUint(t[2:], 16, 64)
-		if neg {
-			o.imm ^= 1 << 63
-		}
-	case strings.Contains(t, ".") && !strings.HasPrefix(low, "0x"):
-		var f float64
-		f, err = strconv.ParseFloat(t, 64)
-		if neg {
-			f = -f
-		}
-		o.fl, o.imm = 'n', math.Float64bits(f)
-	default:
-		o.imm, err = strconv.ParseUint(strings.TrimSuffix(t, "U"), 0, 64)
-		if neg {
-			o.imm = -o.imm
-		}
-	}
-	if err != nil || strings.Contains(t, "_") {
-		return o, syntax(line, "%q is no number", t)
-	}
-	return o, nil
-}
-
-// bits are the bits of a number as an operand of type t.
-func (o operand) bits(t typ, line int) (uint64, error) {
-	if !t.float() {
-		if o.fl != 0 {
-			if t.kind == 'b' && (o.fl == 'f' && t.bits == 32 || o.fl == 'd' && t.bits == 64) {
-				return o.imm, nil
-			}
-			return 0, syntax(line, "a float where %v is wanted", t)
-		}
-		if t.bits < 64 {
-			if s := int64(o.imm); s < -(1<<(t.bits-1)) || s >= 1<<t.bits {
-				return 0, syntax(line, "%d does not fit %v", s, t)
-			}
-			return o.imm & (1<<t.bits - 1), nil
-		}
-		return o.imm, nil
-	}
-	var f float64
-	switch {
-	case o.fl == 'f' && t.bits == 32, o.fl == 'd' && t.bits == 64:
-		return o.imm, nil
-	case o.fl == 'f':
-		f = float64(math.Float32frombits(uint32(o.imm)))
-	case o.fl == 0:
-		return 0, syntax(line, "an integer where %v is wanted", t)
-	default:
-		f = math.Float64frombits(o.imm)
-	}
-	if t.bits == 32 {
-		return uint64(math.Float32bits(float32(f))), nil
-	}
-	return math.Float64bits(f), nil
 }
