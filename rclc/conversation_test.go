@@ -104,13 +104,14 @@ func TestConversationFails(t *testing.T) {
 		g.refused("a sender with pending inputs", err, ErrPending, "pending")
 		g.must(a.Discard(bg))
 		unchanged("pending")
+		errGone := errors.New("the source is gone")
 		bad := SelectorFunc(func(_ context.Context, s *Sender, _ []int32, budget int) ([]int, error) {
 			if s.Rows[0].Token != g.sender(a).Rows[0].Token {
-				return nil, errDead
+				return nil, errGone
 			}
 			return []int{0}, nil
 		})
-		if err := Transfer(bg, []Source{a, b}, []Receiver{to}, []Request{{Text: "Who?"}}, Config{Selector: bad}); !errors.Is(err, errDead) {
+		if err := Transfer(bg, []Source{a, b}, []Receiver{to}, []Request{{Text: "Who?"}}, Config{Selector: bad}); !errors.Is(err, errGone) {
 			t.Errorf("a failing selector: %v", err)
 		}
 		unchanged("a failing selector")

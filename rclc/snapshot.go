@@ -16,6 +16,7 @@ import (
 	"slices"
 
 	"samebit/checkpoint"
+	"samebit/internal/wholefile"
 	"samebit/state"
 )
 
@@ -60,10 +61,10 @@ func hexTokens(d Digest) string {
 // whatever happens, the path stands for the old content or the new, and when Save
 // has returned nil the new one survives the loss of power.
 func (s *Sender) Save(ctx context.Context, path string) error {
-	return s.save(ctx, osFolder(filepath.Dir(path)), filepath.Base(path))
+	return s.save(ctx, wholefile.OS(filepath.Dir(path)), filepath.Base(path))
 }
 
-func (s *Sender) save(ctx context.Context, d folder, name string) error {
+func (s *Sender) save(ctx context.Context, d wholefile.Folder, name string) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (s *Sender) save(ctx context.Context, d folder, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err = replace(d, name, func(w io.Writer) error {
+	err = wholefile.Replace(d, name, func(w io.Writer) error {
 		return checkpoint.Write(w, entries, map[string]string{ownMeta: string(meta)})
 	})
 	if err != nil {

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"samebit/checkpoint"
+	"samebit/internal/wholefile"
+	"samebit/internal/wholefile/wholetest"
 	"samebit/state"
 )
 
@@ -124,7 +126,7 @@ func TestSnapshotContinues(t *testing.T) {
 		g.refused("saving an infinity", (&other).Save(bg, path), ErrState, "nonfinite_rows")
 		other.Rows[5] = state.Row{Token: 9, Vec: make([]float32, g.Info.Hidden)}
 		g.refused("saving another row than the token's", (&other).Save(bg, path), ErrState, "ids_do_not_reproduce_rows")
-		if names := names(t, filepath.Dir(path)); len(names) != 1 {
+		if names := wholetest.Names(t, filepath.Dir(path)); len(names) != 1 {
 			t.Errorf("left %q", names)
 		}
 	})
@@ -137,7 +139,7 @@ func TestSnapshotSurvivesDeath(t *testing.T) {
 	was, want := g.thinker(1, 7), g.thinker(2, 9)
 	const name = "notes.rclc"
 	save := func(s *Sender) func(string) error {
-		return func(dir string) error { return s.save(bg, unsynced{osFolder(dir)}, name) }
+		return func(dir string) error { return s.save(bg, unsynced{wholefile.OS(dir)}, name) }
 	}
 	load := func(dir string) int {
 		data, err := readSnapshot(filepath.Join(dir, name), g.Model, 100)
@@ -150,21 +152,21 @@ func TestSnapshotSurvivesDeath(t *testing.T) {
 		}
 		return s.Len()
 	}
-	atDeath(t, save(was), save(want),
-		func(d folder) error { return want.save(bg, d, name) },
+	wholetest.AtDeath(t, "notes.rclc", save(was), save(want),
+		func(d wholefile.Folder) error { return want.save(bg, d, name) },
 		func(dir string) (old, whole bool) { n := load(dir); return n == 7, n == 9 })
 }
 
 // unsynced spares tests the waiting.
-type unsynced struct{ osFolder }
+type unsynced struct{ wholefile.OS }
 
-type unsyncedFile struct{ file }
+type unsyncedFile struct{ wholefile.File }
 
-func (d unsynced) create(name string) (file, error) {
-	f, err := d.osFolder.create(name)
+func (d unsynced) Create(name string) (wholefile.File, error) {
+	f, err := d.OS.Create(name)
 	return unsyncedFile{f}, err
 }
-func (unsynced) sync() error     { return nil }
+func (unsynced) Sync() error     { return nil }
 func (unsyncedFile) Sync() error { return nil }
 
 const childEnv = "SAMEBIT_RCLC_TEST_CHILD" // path of the snapshot that a child saves
@@ -178,7 +180,7 @@ func TestSnapshotChild(t *testing.T) {
 	g := newRig(t, "qwen3-bf16")
 	s := [2]*Sender{g.thinker(1, 50), g.thinker(2, 60)}
 	for i := 0; ; i++ {
-		g.must(s[i%2].save(bg, unsynced{osFolder(filepath.Dir(path))}, filepath.Base(path)))
+		g.must(s[i%2].save(bg, unsynced{wholefile.OS(filepath.Dir(path))}, filepath.Base(path)))
 		if i == 0 {
 			os.Stdout.WriteString("saved\n")
 		}
@@ -216,7 +218,7 @@ func TestSnapshotSurvivesKill(t *testing.T) {
 		s.Release()
 	}
 	g.must(g.thinker(3, 9).Save(bg, path))
-	if n := names(t, filepath.Dir(path)); len(n) != 1 {
+	if n := wholetest.Names(t, filepath.Dir(path)); len(n) != 1 {
 		t.Errorf("after the next save there are %q", n)
 	}
 }
