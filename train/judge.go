@@ -144,8 +144,8 @@ func (d *data) judge(ctx context.Context, dev backend.Device, dec *nn.Decoder, u
 	j.Loss = total / float64(max(1, tokens))
 	const piece = 512
 	total, tokens = 0, 0
-	for at := 0; at+piece <= len(d.heldOut) && tokens < proseRows; at += piece {
-		ids := append([]int32{d.end}, d.heldOut[at:at+piece]...)
+	for at := 0; at < len(d.heldOut) && tokens < proseRows; at += piece {
+		ids := append([]int32{d.end}, d.heldOut[at:min(at+piece, len(d.heldOut))]...)
 		losses, _, err := losses(ctx, c, pool, dec, ids, 1)
 		if err != nil {
 			return nil, err

@@ -21,7 +21,7 @@ import (
 
 // first makes the values that a tensor of a new model begins with, from the seed
 // and its name: norms 1, products normal with a standard deviation of 1/√in (those
-// that write to the residual stream smaller by √(2·layers)), embeddings 0.02, decays
+// that write to the residual stream smaller by √(2·layers)), embeddings 1/√hidden, decays
 // and their biases as Gated DeltaNet's authors draw them.
 func first(c *Config, shape *qwen3.Config, p qwen3.Param) []float32 {
 	h := fnv.New64a()
@@ -54,7 +54,7 @@ func first(c *Config, shape *qwen3.Config, p qwen3.Param) []float32 {
 		}
 		return v
 	case strings.HasSuffix(p.Name, "embed_tokens.weight"):
-		deviation = 0.02
+		deviation = 1 / math.Sqrt(float64(shape.Hidden)) // logits of about one where it is the head, too
 	case strings.HasSuffix(p.Name, "o_proj.weight"), strings.HasSuffix(p.Name, "down_proj.weight"), strings.HasSuffix(p.Name, "out_proj.weight"):
 		deviation /= math.Sqrt(2 * float64(shape.Layers))
 	}

@@ -126,12 +126,15 @@ func (p *trainProgress) step(s train.Step) {
 	left := time.Duration(float64(took) / float64(s.Step-p.first+1) * float64(p.total-s.Step)).Round(time.Second)
 	if j := s.Judgement; j != nil {
 		p.clear()
-		best := ""
+		prose, best := "", ""
+		if j.Prose > 0 {
+			prose = fmt.Sprintf(", prose perplexity %.1f", j.Perplexity())
+		}
 		if s.Best {
 			best = ", the best so far"
 		}
-		fmt.Fprintf(p.w, "step %d/%d: loss %.4f, recall %.1f %%, answer loss %.4f, prose perplexity %.1f; %.0f tokens/s, %s left%s\n",
-			s.Step, s.Steps, p.loss, 100*j.Share(0), j.Loss, j.Perplexity(), float64(p.rows)/took.Seconds(), left, best)
+		fmt.Fprintf(p.w, "step %d/%d: loss %.4f, recall %.1f %%, answer loss %.4f%s; %.0f tokens/s, %s left%s\n",
+			s.Step, s.Steps, p.loss, 100*j.Share(0), j.Loss, prose, float64(p.rows)/took.Seconds(), left, best)
 	}
 	if p.terminal && time.Since(p.shown) > 200*time.Millisecond {
 		p.shown = time.Now()

@@ -57,7 +57,7 @@ func (w *world) facts(bytes, questions int) (string, []question) {
 		}
 	}
 	w.r.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
-	return strings.Join(lines, " "), w.choose(facts, questions)
+	return pick(w.r, openings) + " " + strings.Join(lines, " "), w.choose(facts, questions)
 }
 
 func (w *world) documents(bytes, questions int) (string, []question) {
@@ -69,7 +69,7 @@ func (w *world) documents(bytes, questions int) (string, []question) {
 			b.WriteString("\n\n")
 		}
 		body, fs := w.document(bytes / n)
-		fmt.Fprintf(&b, "Document %d: %s\n%s", d+1, capital(w.name()), body)
+		fmt.Fprintf(&b, "Document %d, %s. %s", d+1, w.name(), body)
 		facts = append(facts, fs...)
 	}
 	return b.String(), w.choose(facts, questions)
@@ -93,25 +93,25 @@ func (w *world) document(bytes int) (string, []fact) {
 }
 
 func (w *world) keyValue(bytes, questions int) (string, []question) {
-	join := pick(w.r, []string{" = ", ": ", " -> ", "="})
+	begin, join := pick(w.r, []string{"- ", "* ", "# ", "Key "}), pick(w.r, []string{" = ", ": ", " -> ", " is "})
 	kind := w.r.IntN(3)
 	var b strings.Builder
 	var keys, values []string
 	for b.Len() < bytes || len(keys) < 2 {
 		key := w.name()
-		value := capital(w.name())
+		value := w.name()
 		switch kind {
 		case 0:
 			value = attributes[1].value(w.r)
 		case 1:
 			value = pick(w.r, attributes[pick(w.r, []int{0, 2, 3, 4})].values)
 		}
-		fmt.Fprintf(&b, "%s%s%s\n", key, join, value)
+		fmt.Fprintf(&b, "%s%s%s%s\n", begin, key, join, value)
 		keys, values = append(keys, key), append(values, value)
 	}
 	var asked []question
 	for _, i := range w.indices(len(keys), questions) {
-		phrase := pick(w.r, []string{"What is the value of %S?", "%S?", "Look up %S.", "Which value does %S have?"})
+		phrase := pick(w.r, []string{"What is the value of %S?", "And %S?", "Look up %S.", "Which value does %S have?"})
 		asked = append(asked, question{strings.ReplaceAll(phrase, "%S", keys[i]), values[i]})
 	}
 	return strings.TrimSuffix(b.String(), "\n"), asked
@@ -136,7 +136,7 @@ func (w *world) table(bytes, questions int) (string, []question) {
 	b.WriteString("\n")
 	var facts []fact
 	for b.Len() < bytes || len(facts) < 2*len(columns) {
-		thing := capital(w.name())
+		thing := w.name()
 		fmt.Fprintf(&b, "| %s |", thing)
 		for _, c := range columns {
 			f := fact{thing, &attributes[c], w.pickValue(&attributes[c])}
@@ -174,9 +174,31 @@ func (w *world) arithmetic(bytes, questions int) (string, []question) {
 				fmt.Sprintf("%d + %d = %d", counts[a], counts[b], counts[a]+counts[b])})
 		default:
 			gone := 1 + w.r.IntN(counts[a]-1)
-			asked = append(asked, question{fmt.Sprintf("%s gives %d %s away. How many %s are left?", capital(things[a]), gone, goods, goods),
+			asked = append(asked, question{fmt.Sprintf("If %s gives %d %s away, how many %s are left?", things[a], gone, goods, goods),
 				fmt.Sprintf("%d - %d = %d", counts[a], gone, counts[a]-gone)})
 		}
 	}
-	return strings.Join(lines, " "), asked
+	return pick(w.r, openings) + " " + strings.Join(lines, " "), asked
+}
+
+func (w *world) again(bytes, questions int) (string, []question) {
+	var b strings.Builder
+	for b.Len() < max(8, bytes/(1+questions)) {
+		if b.Len() > 0 {
+			b.WriteString(pick(w.r, []string{" ", " ", ", "}))
+		}
+		switch w.r.IntN(3) {
+		case 0:
+			b.WriteString(attributes[1].value(w.r))
+		case 1:
+			b.WriteString(pick(w.r, attributes[pick(w.r, []int{0, 2, 3, 4})].values))
+		default:
+			b.WriteString(w.name())
+		}
+	}
+	asked := make([]question, questions)
+	for i := range asked {
+		asked[i] = question{pick(w.r, []string{"Say it again.", "Repeat that.", "What was said?"}), b.String()}
+	}
+	return pick(w.r, openings) + " " + b.String(), asked
 }

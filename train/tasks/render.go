@@ -54,7 +54,7 @@ func render(r *rand.Rand, f Format, context string, asked []question) []Part {
 			turn("user", q.ask)
 		}
 		put(turnBegin + "assistant\n")
-		out = append(out, Part{q.answer + turnEnd + "\n", true})
+		out = append(out, Part{"The answer is " + q.answer + "." + turnEnd + "\n", true})
 	}
 	return out
 }

@@ -19,16 +19,17 @@ import (
 // Kind is a kind of task.
 type Kind string
 
-// The kinds. Recall is what all but Arithmetic ask for.
+// The kinds. Recall is what all but Arithmetic and Copy ask for.
 const (
 	Facts      Kind = "facts"      // sentences about several things
 	Documents  Kind = "documents"  // titled documents, most of them distractors
 	KeyValue   Kind = "keyvalue"   // lines of keys and values
 	Table      Kind = "table"      // rows and named columns
 	Arithmetic Kind = "arithmetic" // sums and differences of stated numbers
+	Copy       Kind = "copy"       // the same again: an exercise to begin with
 )
 
-// Kinds are all kinds, in the order of reports.
+// Kinds are all kinds but Copy, in the order of reports.
 var Kinds = []Kind{Facts, Documents, KeyValue, Table, Arithmetic}
 
 // Format is how context, questions and answers are written down.
@@ -88,7 +89,7 @@ func (s Sample) Ask(i int) (prompt, answer string, ok bool) {
 // Config says which samples are made. The zero value makes all kinds and formats.
 type Config struct {
 	Seed      uint64
-	Kinds     []Kind   // nil means all
+	Kinds     []Kind   // nil means Kinds
 	Formats   []Format // nil means all
 	Bytes     int      // size of the context that is aimed at; 0 means 600
 	Questions int      // per sample; 0 means 1
@@ -98,8 +99,8 @@ type Config struct {
 // Check reports what is wrong with the configuration.
 func (c Config) Check() error {
 	for _, k := range c.Kinds {
-		if !slices.Contains(Kinds, k) {
-			return fmt.Errorf("tasks: no kind %q: there are %v", k, Kinds)
+		if k != Copy && !slices.Contains(Kinds, k) {
+			return fmt.Errorf("tasks: no kind %q: there are %v and %s", k, Kinds, Copy)
 		}
 	}
 	for _, f := range c.Formats {
@@ -139,6 +140,8 @@ func Make(c Config, index uint64) Sample {
 		context, asked = w.table(bytes, questions)
 	case Arithmetic:
 		context, asked = w.arithmetic(bytes, questions)
+	case Copy:
+		context, asked = w.again(bytes, questions)
 	}
 	s := Sample{Kind: kind, Format: format}
 	s.Parts = render(r, format, context, asked)

@@ -12,10 +12,10 @@ func Example() {
 	s := tasks.Make(tasks.Config{Seed: 1, Kinds: []tasks.Kind{tasks.KeyValue}, Formats: []tasks.Format{tasks.Plain}, Bytes: 30}, 3)
 	fmt.Print(s.Text())
 	// Output:
-	// bretrur = Beakeas
-	// juream = Proufeav
-	// Q: What is the value of bretrur?
-	// A: Beakeas
+	// - Bretrur -> cobalt
+	// - Kuprou -> mouse
+	// Q: Which value does Bretrur have?
+	// A: cobalt
 }
 
 // An answer stands in its context, and the same index gives the same text.
@@ -31,6 +31,14 @@ func TestAnswersStandInTheContext(t *testing.T) {
 				prompt, answer, ok := s.Ask(q)
 				if !ok || answer == "" {
 					t.Fatalf("sample %d (%s, %s) has no answer %d:\n%s", i, s.Kind, s.Format, q, s.Text())
+				}
+				if s.Format != tasks.Plain {
+					inner, begins := strings.CutPrefix(answer, "The answer is ")
+					inner, ends := strings.CutSuffix(inner, ".")
+					if !begins || !ends {
+						t.Fatalf("sample %d: the answer is %q", i, answer)
+					}
+					answer = inner
 				}
 				stated, _, sum := strings.Cut(answer, " ")
 				if s.Kind == tasks.Arithmetic && sum {
@@ -55,7 +63,7 @@ func TestHeldOutNamesAreNotTrained(t *testing.T) {
 			s := tasks.Make(tasks.Config{Seed: 3, Kinds: []tasks.Kind{tasks.KeyValue}, Formats: []tasks.Format{tasks.Plain}, HeldOut: heldOut}, i)
 			context, _, _ := strings.Cut(s.Text(), "\nQ: ")
 			for line := range strings.Lines(context) {
-				out[line[:strings.IndexAny(line, " :=-")]] = true
+				out[strings.Trim(strings.Fields(line)[1], ":")] = true
 			}
 		}
 		return out

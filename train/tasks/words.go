@@ -7,7 +7,9 @@ import (
 	"strings"
 )
 
-// Names are made of syllables, so that no name is a word and there are many.
+// Names are made of syllables, so that no name is a word and there are many. They
+// are written with a capital and after a space, wherever they stand, so that a
+// vocabulary of pieces of words cuts a name the same way each time.
 var (
 	onsets = strings.Fields("b br d dr f g gr h j k kl l m n p pr r s sk st t tr v w z")
 	vowels = strings.Fields("a e i o u ai ea ou")
@@ -32,16 +34,11 @@ type world struct {
 // name makes a name that the sample does not have yet.
 func (w *world) name() string {
 	for {
-		var b strings.Builder
-		n := 2 + w.r.IntN(2)
-		for i := range n {
-			b.WriteString(pick(w.r, onsets))
-			b.WriteString(pick(w.r, vowels))
-			if i == n-1 && w.r.IntN(3) > 0 {
-				b.WriteString(pick(w.r, codas))
-			}
+		s := pick(w.r, onsets) + pick(w.r, vowels) + pick(w.r, onsets) + pick(w.r, vowels)
+		if w.r.IntN(3) > 0 {
+			s += pick(w.r, codas)
 		}
-		s := b.String()
+		s = capital(s)
 		if held(s) == w.heldOut && !w.used[s] {
 			w.used[s] = true
 			return s
@@ -52,9 +49,7 @@ func (w *world) name() string {
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // thing is a name as texts write it.
-func (w *world) thing() string {
-	return pick(w.r, sorts) + capital(w.name())
-}
+func (w *world) thing() string { return pick(w.r, sorts) + w.name() }
 
 // attribute is a property of things. %S stands for the thing, %V for the value.
 type attribute struct {
@@ -99,6 +94,9 @@ var attributes = []attribute{
 		ask:  []string{"What is the partner of %S?", "Who is the partner of %S?", "Name the partner of %S.", "Which partner does %S have?"}},
 }
 
+// openings come before texts.
+var openings = []string{"Notes.", "What is known:", "Here are the facts.", "From the register:", "Some remarks.", "The list:", "As told:"}
+
 // filler are sentences that nobody asks about.
 var filler = []string{
 	"The morning was quiet.", "Rain is expected later.", "Nobody knows why.", "That was long ago.", "The report was filed in time.",
@@ -117,7 +115,7 @@ func say(phrase, thing, value string) string {
 // pickValue draws a value; a partner is a thing of its own.
 func (w *world) pickValue(a *attribute) string {
 	if a.values == nil && !a.number {
-		return capital(w.name())
+		return w.name()
 	}
 	return a.value(w.r)
 }
