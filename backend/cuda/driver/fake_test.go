@@ -364,7 +364,7 @@ func TestLaunchAllocatesNothing(t *testing.T) {
 			t.Fatal("a call failed")
 		}
 	})
-	if n != 0 {
+	if n != 0 && !raced {
 		t.Errorf("%v allocations for seven calls", n)
 	}
 }
