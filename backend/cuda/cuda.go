@@ -35,7 +35,6 @@ type Device struct {
 	service driver.Stream // of Alloc and Pack
 	staging []byte        // of Pack, page-locked
 	closed  bool
-	streams int // open ones
 	held    int // buffers and weights
 }
 

@@ -154,7 +154,7 @@ func linearForms() []form {
 		for _, z := range []struct {
 			rows, n, k int
 			kernel     string
-		}{{1, 70, 132, "gemv1"}, {1, 33, 2310, "gemv1"}, {3, 33, 132, "gemv4"}, {8, 64, 132, "gemv4"}, {5, 40, 2310, "gemv4"},
+		}{{1, 70, 132, "gemv1"}, {1, 33, 4500, "gemv1"}, {3, 33, 132, "gemv4"}, {8, 64, 132, "gemv4"}, {5, 33, 4500, "gemv4"},
 			{9, 65, 132, "gemmSmall"}, {70, 130, 300, "gemmSmall"}, {130, 257, 132, "gemmLarge"}, {129, 260, 520, "gemmLarge"}} {
 			k := upTo(dt, z.k)
 			long := z.n*z.rows > 10000 && dt != tensor.BF16
@@ -285,6 +285,14 @@ func rowForms() []form {
 			return []tensor.Tensor{bits, w}
 		})
 	}
+	one("norms of 125 components", "gatedRMSNorm", func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+		x, z, w := r.random(rnd, 1, 3, 2, 125), r.random(rnd, 1, 3, 2, 125), r.random(rnd, 1, 125)
+		a, b, c := r.f32(nil, 3, 2, 125), r.f32(nil, 3, 2, 125), r.f32(nil, 3, 2, 125)
+		r.s.GatedRMSNorm(a, x, z, w, 1e-6)
+		r.s.L2Norm(b, x, 1e-6, 0.25)
+		r.s.NormRoPE(c, x, w, 1e-6, nil, r.s.Plan([]backend.Seg{{Rows: 3}}))
+		return []tensor.Tensor{a, b, c}
+	})
 	for size, dt := range map[int]tensor.DType{1: tensor.U8, 2: tensor.BF16, 4: tensor.F32} {
 		one(fmt.Sprintf("Copy/%v", dt), fmt.Sprintf("copy%d", size), func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 			src, dst := r.random(rnd, 1, 5*7*3*20), r.f32(nil, 5*7*3*20)

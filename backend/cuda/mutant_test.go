@@ -1,0 +1,194 @@
+package cuda_test
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"samebit/backend"
+	"samebit/backend/backendtest"
+	"samebit/backend/cuda"
+	"samebit/backend/cuda/driver"
+	"samebit/backend/cuda/emu"
+	"samebit/backend/cuda/kernels"
+	"samebit/backend/ref"
+	"samebit/tensor/tensortest"
+)
+
+var mutants = flag.Int("mutants", 30, "how many changed kernels TestMutants runs")
+
+// trial is a case of the suite or a form: it runs on a device and gives results.
+type trial struct {
+	name string
+	run  func(t testing.TB, dev backend.Device) []backendtest.Result
+	want []backendtest.Result
+	cost time.Duration
+}
+
+// least is the share of mutants, in percent, that must not pass.
+const least = 80
+
+// TestMutants changes one instruction of a kernel at a time and demands that the
+// suite or the forms see it. A mutant that survives either computes the same for
+// every input or shows what no test looks at.
+func TestMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes")
+	}
+	var all []emu.Mutant
+	for _, m := range kernels.Modules() {
+		for x := range emu.Mutants(string(kernels.PTX(m))) {
+			all = append(all, x)
+		}
+	}
+	rnd := tensortest.NewRand(backendtest.Seed, "mutants")
+	sample := make([]emu.Mutant, min(*mutants, len(all)))
+	for i := range sample {
+		j := i + rnd.Intn(len(all)-i)
+		all[i], all[j] = all[j], all[i]
+		sample[i] = all[i]
+	}
+	byKernel := trials(t)
+	killed := 0
+	for _, m := range sample {
+		how, err := kill(m, byKernel[m.Kernel])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if how != "" {
+			killed++
+		} else {
+			t.Logf("survivor: %s, line %d, %s\n\twas %s\n\tnow %s", m.Kernel, m.Line, m.What, m.Was, m.Now)
+		}
+	}
+	t.Logf("%d of %d mutants killed (%.1f %%), drawn from %d", killed, len(sample), 100*float64(killed)/float64(len(sample)), len(all))
+	// Of those left, most compute the same (docs/cuda.md).
+	if 100*killed < least*len(sample) {
+		t.Errorf("%d of %d mutants killed: want %d %%", killed, len(sample), least)
+	}
+}
+
+// trials lists, by kernel, what runs it, the cheapest first.
+func trials(t *testing.T) map[string][]*trial {
+	t.Helper()
+	var all []*trial
+	cases := backendtest.Cases()
+	for i := range cases {
+		c := &cases[i]
+		all = append(all, &trial{name: c.Op + "/" + c.Name, run: c.Play})
+	}
+	list := forms()
+	for i := range list {
+		all = append(all, &trial{name: list[i].name, run: list[i].results})
+	}
+	drv := emu.New(emu.Config{Workers: 2})
+	ctx, err := drv.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := ctx.(*emu.Device)
+	dev, err := cuda.New(cuda.Config{Driver: drv})
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string][]*trial{}
+	for _, x := range all {
+		watch.ResetCounts()
+		start := time.Now()
+		got := x.run(t, dev)
+		x.cost = time.Since(start)
+		if x.want = x.run(t, ref.New()); backendtest.Differ(x.want, got) != "" {
+			t.Fatalf("%s fails before any change", x.name)
+		}
+		for k := range watch.Counts() {
+			by[k] = append(by[k], x)
+		}
+	}
+	for _, l := range by {
+		slices.SortFunc(l, func(a, b *trial) int { return cmp.Compare(a.cost, b.cost) })
+	}
+	return by
+}
+
+// changed is a driver that loads one module in another form.
+type changed struct {
+	driver.Driver
+	from, to string
+}
+
+type changedContext struct {
+	driver.Context
+	c *changed
+}
+
+func (c *changed) Open(i int) (driver.Context, error) {
+	ctx, err := c.Driver.Open(i)
+	return &changedContext{ctx, c}, err
+}
+
+func (c *changedContext) LoadModule(name string, ptx []byte) (driver.Module, error) {
+	if string(ptx) == c.c.from {
+		ptx = []byte(c.c.to)
+	}
+	return c.Context.LoadModule(name, ptx)
+}
+
+// kill runs the trials on a device with a mutant until one sees it, and says
+// which; "" means that none did.
+func kill(m emu.Mutant, trials []*trial) (string, error) {
+	from := ""
+	for _, name := range kernels.Modules() {
+		if text := string(kernels.PTX(name)); strings.Contains(text, ".entry "+m.Kernel+"(") {
+			from = text
+		}
+	}
+	if from == "" || len(trials) == 0 {
+		return "", fmt.Errorf("nothing runs kernel %s", m.Kernel)
+	}
+	drv := &changed{Driver: emu.New(emu.Config{Workers: 2, Steps: 1 << 22}), from: from, to: m.Text()}
+	dev, err := cuda.New(cuda.Config{Driver: drv})
+	if err != nil {
+		return "opening the device", nil
+	}
+	defer dev.Close()
+	for _, x := range trials {
+		s := &sink{}
+		done := make(chan []backendtest.Result)
+		go func() {
+			var got []backendtest.Result
+			defer func() { s.cleanup(); done <- got }()
+			got = x.run(s, dev)
+		}()
+		if got := <-done; s.failed || backendtest.Differ(x.want, got) != "" {
+			return x.name, nil
+		}
+	}
+	return "", nil
+}
+
+// sink is a test that notes failures and goes on.
+type sink struct {
+	testing.TB
+	failed bool
+	after  []func()
+}
+
+func (s *sink) cleanup() {
+	for _, f := range slices.Backward(s.after) {
+		f()
+	}
+}
+func (s *sink) Helper()               {}
+func (s *sink) Name() string          { return "mutant" }
+func (s *sink) Cleanup(f func())      { s.after = append(s.after, f) }
+func (s *sink) Log(...any)            {}
+func (s *sink) Logf(string, ...any)   {}
+func (s *sink) Error(...any)          { s.failed = true }
+func (s *sink) Errorf(string, ...any) { s.failed = true }
+func (s *sink) Fatal(...any)          { s.failed = true; runtime.Goexit() }
+func (s *sink) Fatalf(string, ...any) { s.failed = true; runtime.Goexit() }
