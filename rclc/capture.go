@@ -17,7 +17,7 @@ import (
 type gauge struct {
 	t      int // positions [0, t) count
 	rows   int // of the pass
-	groups int // vectors of sums: key heads, or query heads
+	groups int // vectors of sums: key heads
 	square bool
 	layer  func(sum, square [][]float32) // takes the sums of a layer, each [t]; they are its own until the next
 
@@ -25,8 +25,8 @@ type gauge struct {
 	mem    tensor.Buffer
 	sums   tensor.Tensor // [groups, t]
 	sq     tensor.Tensor // the same, invalid without square
-	zero   []float32
-	host   []float32 // where the device's memory is not this process's
+	zero   []float32     // some, for clear
+	host   []float32     // where the device's memory is not this process's
 	views  [2][][]float32
 }
 
@@ -48,8 +48,23 @@ func (g *gauge) open(dev backend.Device) error {
 			return err
 		}
 	}
-	g.zero = make([]float32, g.t)
+	g.zero = make([]float32, min(g.groups*g.t, 1<<16))
 	return nil
+}
+
+// clear sets all sums to +0.
+func (g *gauge) clear(s backend.Stream) {
+	for _, v := range []tensor.Tensor{g.sums, g.sq} {
+		if !v.Valid() {
+			continue
+		}
+		n := v.Len()
+		v = v.Reshape(n)
+		for at := 0; at < n; at += len(g.zero) {
+			k := min(len(g.zero), n-at)
+			s.Write(v.Rows(at, at+k), tensor.AsBytes(g.zero[:k]))
+		}
+	}
 }
 
 func (g *gauge) close(dev backend.Device) {
@@ -62,12 +77,7 @@ func (g *gauge) close(dev backend.Device) {
 // take adds a block of weights [n, Hq, S] of rows from first on.
 func (g *gauge) take(s backend.Stream, first int, w tensor.Tensor) {
 	if first == 0 {
-		for i := range g.groups {
-			s.Write(g.sums.Index(i), tensor.AsBytes(g.zero))
-			if g.square {
-				s.Write(g.sq.Index(i), tensor.AsBytes(g.zero))
-			}
-		}
+		g.clear(s)
 	}
 	s.Moments(g.sums, g.sq, w.Cols(0, g.t))
 	if first+w.Dim(0) < g.rows {

@@ -56,7 +56,7 @@ func (r rule) chunkScores(ctx context.Context, s *Sender) ([]float32, error) {
 		return nil, err
 	}
 	m := s.Model
-	c := newChunks(s.Len(), r.window, m.Info.Heads, m.Info.KVHeads, r.kernel)
+	c := newChunks(s.Len(), r.window, m.Info.KVHeads, r.kernel)
 	if err := s.capture(ctx, p, append([]state.Row(nil), s.Rows[p:]...), &c.gauge); err != nil {
 		return nil, err
 	}
@@ -66,58 +66,43 @@ func (r rule) chunkScores(ctx context.Context, s *Sender) ([]float32, error) {
 // chunks are the sums of ChunkKV.
 type chunks struct {
 	gauge
-	kv, kernel int
-	pos        []float32 // of all positions, the window included
-	smooth     []float32
-	head, all  []float32
+	kernel int
+	pos    []float32 // of all positions, the window included
+	smooth []float32
+	all    []float32
 }
 
-func newChunks(t, window, heads, kv, kernel int) *chunks {
+func newChunks(t, window, kv, kernel int) *chunks {
 	p := t - window
-	c := &chunks{gauge: gauge{t: p, rows: window, groups: heads}, kv: kv, kernel: kernel,
-		pos: make([]float32, t), smooth: make([]float32, p), head: make([]float32, p), all: make([]float32, p)}
+	c := &chunks{gauge: gauge{t: p, rows: window, groups: kv}, kernel: kernel,
+		pos: make([]float32, t), smooth: make([]float32, p), all: make([]float32, p)}
 	c.layer = c.add
 	return c
 }
 
-// add takes the sums of one layer, a vector per query head.
+// add takes the sums of one layer. Means over heads come first, as in all sums of
+// weights, so that a vector per key head is enough; smoothing is linear.
 func (c *chunks) add(sum, _ [][]float32) {
-	group := len(sum) / c.kv
+	clear(c.all)
 	var top float32
-	for j := range c.kv {
-		for h := range group {
-			a := sum[j*group+h]
-			for p := range a {
-				a[p] /= float32(c.rows)
-			}
-			average(c.smooth, a, c.kernel)
-			addTo(c.head, c.smooth, h == 0)
+	for _, a := range sum {
+		for p := range a {
+			a[p] /= float32(c.rows)
 		}
-		for p := range c.head {
-			c.head[p] /= float32(group)
-			if c.head[p] > top || c.head[p] != c.head[p] {
-				top = c.head[p]
+		average(c.smooth, a, c.kernel)
+		for p, x := range c.smooth {
+			if x > top || x != x {
+				top = x
 			}
+			c.all[p] += x
 		}
-		addTo(c.all, c.head, j == 0)
 	}
 	for p := range c.pos {
 		if p < len(c.all) {
-			c.pos[p] += c.all[p] / float32(c.kv)
+			c.pos[p] += c.all[p] / float32(c.groups)
 		} else {
 			c.pos[p] += top + 1
 		}
-	}
-}
-
-// addTo adds x to dst, which begins anew if first is set.
-func addTo(dst, x []float32, first bool) {
-	if first {
-		copy(dst, x)
-		return
-	}
-	for p := range dst {
-		dst[p] += x[p]
 	}
 }
 

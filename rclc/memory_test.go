@@ -64,26 +64,28 @@ func TestSelectionMemory(t *testing.T) {
 	m := core(t, l, "qwen3-tied-fp32", ModelConfig{})
 	m.dec.Context, m.Info.Context = 1<<20, 1<<20
 	const request = 440
-	ids := script(5, 6000, m.Info.Vocab)
-	peak := func(n int) int {
-		s := tokens(t, m, ids[:n])
-		return l.peakOf(t, func() error {
-			_, err := CacheBack{}.Scores(bg, s, ids[:request])
-			return err
-		})
-	}
-	rows := peak(1) // with a block of weights of the request alone
-	for _, n := range []int{500, 2500, 6000} {
-		block := 4 * m.Info.Heads * (n + request) * request
-		if block > 16<<20 {
-			block = 16 << 20
+	ids := script(5, 6000+request, m.Info.Vocab)
+	for _, c := range []struct {
+		sel Scorer
+		own int // rows of the sender that run again
+	}{{CacheBack{}, 0}, {ChunkKV{Window: request}, request}} {
+		peak := func(n int) int {
+			s := tokens(t, m, ids[:n+c.own])
+			return l.peakOf(t, func() error {
+				_, err := c.sel.Scores(bg, s, ids[:request])
+				return err
+			})
 		}
-		got, most := peak(n), rows+3*4*m.Info.KVHeads*n+block+1<<16 // and rounding to pages
-		if got > most {
-			t.Errorf("%d positions: %d bytes, want at most %d", n, got, most)
-		}
-		if n == 6000 && got < 16<<20 {
-			t.Errorf("only %d bytes are seen", got)
+		rows := peak(1) // with a block of weights of the request alone
+		for _, n := range []int{500, 2500, 6000} {
+			block := min(4*m.Info.Heads*(n+request)*request, 16<<20)
+			got, most := peak(n), rows+3*4*m.Info.KVHeads*n+block+1<<16 // and rounding to pages
+			if got > most {
+				t.Errorf("%T, %d positions: %d bytes, want at most %d", c.sel, n, got, most)
+			}
+			if n == 6000 && got < 16<<20 {
+				t.Errorf("%T: only %d bytes are seen", c.sel, got)
+			}
 		}
 	}
 }

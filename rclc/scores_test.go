@@ -142,7 +142,7 @@ func (c *scoreCase) run(t testing.TB, dev backend.Device, block int) (kept []int
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		v := newChunks(c.T, r.window, c.Heads, c.KV, r.kernel)
+		v := newChunks(c.T, r.window, c.KV, r.kernel)
 		c.weigh(t, dev, &v.gauge, p, r.window, block)
 		more = append(more, slices.Clone(v.positions()))
 		if scores, err = chunked(more[0], r.span); err != nil {
