@@ -46,7 +46,7 @@ func (f countingFFN) Apply(c *nn.Ctx, dst, x tensor.Tensor) {
 	f.FFN.Apply(c, dst, x)
 }
 
-func newRig(t testing.TB, name string) *rig {
+func newRig(t testing.TB, name string, change ...func(*qwen3.Config)) *rig {
 	t.Helper()
 	must := func(err error) {
 		if err != nil {
@@ -61,6 +61,9 @@ func newRig(t testing.TB, name string) *rig {
 	defer set.Close()
 	cfg, err := qwen3.FromSet(set)
 	must(err)
+	for _, f := range change {
+		f(&cfg)
+	}
 	dec, err := qwen3.Load(bg, dev, cfg, set, qwen3.LoadOptions{})
 	must(err)
 	pool, err := state.NewPool(dev, 0)

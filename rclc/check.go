@@ -78,7 +78,7 @@ func (s *Sender) Validate() error {
 }
 
 // compatible refuses a sender's model that is another than the receiver's, r. The
-// two may have other limits on their context.
+// two may have other limits on their context, which the digest leaves out.
 func (r *Info) compatible(s *Info) error {
 	no := func(code, what string, a, b any) error {
 		return fail(ErrIncompatible, code, "the sender has %s %v, the receiver %v: both need the same checkpoint", what, a, b)
@@ -106,7 +106,7 @@ func (r *Info) compatible(s *Info) error {
 		return no("revision", "revision", strconv.Quote(s.Revision), strconv.Quote(r.Revision))
 	case s.Tokens != r.Tokens && s.Tokens != (Digest{}) && r.Tokens != (Digest{}):
 		return no("vocabulary", "a vocabulary of digest", hexDigest(s.Tokens), hexDigest(r.Tokens))
-	case s.ID != r.ID && s.Context == r.Context: // the digest covers the limit too
+	case s.ID != r.ID:
 		return no("model_digest", "a model of digest", s.ID, r.ID)
 	}
 	return nil

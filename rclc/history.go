@@ -25,7 +25,7 @@ func NewChat(tok *token.Tokenizer, t *jinja.Template) (ChatFunc, error) {
 		}
 	}
 	return func(messages []jinja.Message, reply bool, cut string) (before, after []int32, err error) {
-		guard := unused(messages)
+		guard := unsaid("\uFDD0", "\uFDD1", textsOf(messages)...)
 		said := jinja.MapText(messages, func(s string) string { return tok.Guard(s, guard) })
 		off := false
 		o := jinja.ChatOptions{AddGenerationPrompt: reply, EnableThinking: &off}
@@ -50,19 +50,19 @@ func NewChat(tok *token.Tokenizer, t *jinja.Template) (ChatFunc, error) {
 	}, nil
 }
 
-// unused returns a text that does not occur in the messages, nor in anything that
-// joins a part of a message to it: it begins and ends with noncharacters.
-func unused(messages []jinja.Message) string {
-	var all strings.Builder
-	jinja.MapText(messages, func(s string) string {
-		all.WriteString(s)
-		all.WriteByte(0)
-		return s
-	})
-	text := all.String()
+// unsaid returns a text that does not occur in what is said, nor in anything that
+// joins a part of that to it: begin and end are noncharacters, others for each use.
+func unsaid(begin, end string, said ...string) string {
+	all := strings.Join(said, "\x00")
 	for i := 0; ; i++ {
-		if s := "\uFDD0" + strconv.Itoa(i) + "\uFDD1"; !strings.Contains(text, s) {
+		if s := begin + strconv.Itoa(i) + end; !strings.Contains(all, s) {
 			return s
 		}
 	}
+}
+
+// textsOf lists what messages say.
+func textsOf(messages []jinja.Message) (texts []string) {
+	jinja.MapText(messages, func(s string) string { texts = append(texts, s); return s })
+	return texts
 }

@@ -55,7 +55,7 @@ type Info struct {
 	LayerTypes              []string // by layer
 	Heads, KVHeads, HeadDim int      // of the attention layers; 0 without one
 	Context                 int      // largest number of rows; 0 for no limit
-	ID                      state.ID // of weights, config, adapters and numerics
+	ID                      state.ID // of weights, config without the limits of texts, adapters and numerics
 	Tokens                  Digest   // of the vocabulary; zero without a tokenizer
 }
 

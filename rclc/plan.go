@@ -2,8 +2,6 @@ package rclc
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 
 	"samebit/state"
 	"samebit/token/jinja"
@@ -72,7 +70,7 @@ func (m *Model) NewPlan(history []jinja.Message, r Request, where Placement, all
 	}
 	said, cut := r.Text, ""
 	if where.InTurn {
-		cut = absent(where.Before, where.After, r.Text, history)
+		cut = unsaid("\uFDD4", "\uFDD5", append(textsOf(history), where.Before, where.After, r.Text)...)
 		said = where.Before + cut + where.After + r.Text
 	}
 	before, after, err := m.Chat(append(slices.Clone(history), jinja.Message{Role: "user", Content: said}), true, cut)
@@ -84,18 +82,6 @@ func (m *Model) NewPlan(history []jinja.Message, r Request, where Placement, all
 	}
 	p.Prompt = append(before, after...)
 	return p, nil
-}
-
-// absent returns a text that occurs nowhere in what is said.
-func absent(before, after, text string, history []jinja.Message) string {
-	said := []string{before, after, text}
-	jinja.MapText(history, func(s string) string { said = append(said, s); return s })
-	all := strings.Join(said, "\x00")
-	for i := 0; ; i++ {
-		if mark := "\uFDD4" + strconv.Itoa(i) + "\uFDD5"; !strings.Contains(all, mark) {
-			return mark
-		}
-	}
 }
 
 // Assemble returns the rows of a delivery inside its prompt, all for positions from

@@ -82,7 +82,7 @@ func Verify(ctx context.Context, s *Sender, m Message, with Selector) (*Verifica
 	}
 	v := &Verification{Selector: r.Selector, Source: s.Len(), Kept: len(r.Indices)}
 	if m.from != nil {
-		if err := m.from.differs(&s.Model.Info, 0); err != nil {
+		if err := s.Model.Info.compatible(m.from); err != nil {
 			v.add("model: %s", plain(err))
 			return v, nil // nothing else could be equal
 		}

@@ -198,7 +198,7 @@ func TestVerifyDifferences(t *testing.T) {
 			i := *m.from
 			i.ID[0]++
 			m.from = &i
-		}), []string{"model: message 0: the sender has a model of digest"}},
+		}), []string{"model: the sender has a model of digest"}},
 	} {
 		v, err := Verify(bg, tt.from, tt.m, nil)
 		if err != nil {

@@ -50,13 +50,6 @@ type foreignSnapshot struct {
 	Inherited int    `json:"inherited_positions"`
 }
 
-func hexTokens(d Digest) string {
-	if d == (Digest{}) {
-		return ""
-	}
-	return hex.EncodeToString(d[:])
-}
-
 // Save writes the sender to a file, which appears, or is replaced, as a whole:
 // whatever happens, the path stands for the old content or the new, and when Save
 // has returned nil the new one survives the loss of power.
@@ -78,7 +71,7 @@ func (s *Sender) save(ctx context.Context, d wholefile.Folder, name string) erro
 		entries = append(entries, checkpoint.Entry{Name: idsName, Type: checkpoint.I64, Shape: []int{len(s.Rows)}, Data: ids})
 	}
 	meta, err := json.Marshal(snapshotMeta{
-		Format: 1, Writer: writerName, Identity: m.ID.String(), Tokens: hexTokens(m.Tokens), Content: content(rows, ids),
+		Format: 1, Writer: writerName, Identity: m.ID.String(), Tokens: hexDigest(m.Tokens), Content: content(rows, ids),
 		Latent: s.Latent, Inherited: s.Inherited,
 	})
 	if err != nil {
@@ -254,9 +247,9 @@ func parseSnapshot(ctx context.Context, m *Model, name string, data []byte, limi
 	if own {
 		switch {
 		case meta.Identity != m.Info.ID.String():
-			return nil, bad("identity", "the snapshot is of model %.16s…, the agent's is %.16s…: load the weights and the config, its context limit too, that it was made with", meta.Identity, m.Info.ID)
-		case meta.Tokens != "" && m.Info.Tokens != (Digest{}) && meta.Tokens != hexTokens(m.Info.Tokens):
-			return nil, bad("identity", "the snapshot's vocabulary is %.16s…, the model's %.16s…: bind the tokenizer that it was made with", meta.Tokens, hexTokens(m.Info.Tokens))
+			return nil, bad("identity", "the snapshot is of model %.16s…, the agent's is %.16s…: load the weights and the config that it was made with", meta.Identity, m.Info.ID)
+		case meta.Tokens != "" && m.Info.Tokens != (Digest{}) && meta.Tokens != hexDigest(m.Info.Tokens):
+			return nil, bad("identity", "the snapshot's vocabulary is %.16s…, the model's %.16s…: bind the tokenizer that it was made with", meta.Tokens, hexDigest(m.Info.Tokens))
 		}
 	}
 	for _, n := range set.Names() {

@@ -22,6 +22,7 @@ import (
 	"samebit/checkpoint"
 	"samebit/internal/wholefile"
 	"samebit/internal/wholefile/wholetest"
+	"samebit/qwen3"
 	"samebit/state"
 )
 
@@ -130,6 +131,46 @@ func TestSnapshotContinues(t *testing.T) {
 			t.Errorf("left %q", names)
 		}
 	})
+}
+
+// The same weights under another limit on the context are the same model: snapshots,
+// messages and transfers go from one to the other.
+func TestSnapshotOfAnotherLimit(t *testing.T) {
+	for _, name := range agentModels {
+		g := newRig(t, name)
+		small := newRig(t, name, func(c *qwen3.Config) { c.Context = 64 })
+		if small.Info.Context != 64 || g.Info.Context == 64 {
+			t.Fatalf("limits of %d and %d", small.Info.Context, g.Info.Context)
+		}
+		s := g.thinker(1, 41)
+		path := filepath.Join(t.TempDir(), "notes.rclc")
+		g.must(s.Save(bg, path))
+		got, err := LoadSender(bg, small.Model, path, LoadConfig{})
+		g.must(err)
+		defer got.Release()
+		if rowsDigest(got) != rowsDigest(s) || got.Latent != s.Latent || got.Inherited != s.Inherited {
+			t.Errorf("%s: loaded other rows or counts", name)
+		}
+		g.same("loaded", small.next(got), g.next(s))
+
+		to := small.bind(AgentConfig{MaxNewTokens: 5})
+		var d Delivery
+		keep := ReceiverFunc(func(_ context.Context, got Delivery) error { d = got; return nil })
+		g.must(Transfer(bg, []Source{s}, []Receiver{to, keep}, []Request{{IDs: []int32{5, 6, 7}}}, Config{Budget: 20, Record: true}))
+		d, err = ReadDelivery(bytes.NewReader(wireBytes(t, d)), small.Model, Limits{})
+		g.must(err)
+		g.must(to.Deliver(bg, d))
+		v, err := Verify(bg, got, d.Messages[0], nil)
+		g.must(err)
+		if !v.Equal() || !v.Scored {
+			t.Errorf("%s: %+v", name, v)
+		}
+
+		long := g.thinker(2, 65)
+		g.must(long.Save(bg, path))
+		_, err = LoadSender(bg, small.Model, path, LoadConfig{})
+		g.refused("beyond the smaller limit", err, ErrSnapshot, "snapshot_length")
+	}
 }
 
 // A save dies at every write, sync, close, renaming and removal, with its process or

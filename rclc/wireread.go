@@ -86,7 +86,9 @@ func readWire(r io.Reader, kind string, to *Model, lim Limits) (Request, []Messa
 		err = f.canonical(kind, req, msgs, data)
 	}
 	for i := 0; i < len(msgs) && err == nil && to != nil; i++ {
-		err = msgs[i].from.differs(&to.Info, i)
+		if e := to.Info.compatible(msgs[i].from); e != nil {
+			err = fail(ErrIncompatible, Code(e), "message %d: %w", i, e)
+		}
 	}
 	return req, msgs, err
 }
@@ -360,18 +362,6 @@ func (w *wireModel) info() (*Info, error) {
 		return nil, fail(ErrWire, "wire_damaged", "a digest of its model is no SHA-256 in hexadecimal digits")
 	}
 	return m, nil
-}
-
-// differs says in what a message's model is another than the receiver's. The digest
-// must be the same in any case: what cannot be compared here must not go unnoticed.
-func (m *Info) differs(to *Info, i int) error {
-	if err := to.compatible(m); err != nil {
-		return fail(ErrIncompatible, Code(err), "message %d: %s", i, plain(err))
-	}
-	if m.ID != to.ID {
-		return fail(ErrIncompatible, "model_digest", "message %d: the sender has a model of digest %v and a context of %d, the receiver %v and %d: both need the same checkpoint and the same limit", i, m.ID, m.Context, to.ID, to.Context)
-	}
-	return nil
 }
 
 // Model describes the model that the message was made with; false when that is not
