@@ -2,7 +2,6 @@ package rclc
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -88,6 +87,9 @@ func Bind(ctx context.Context, m *Model, cfg AgentConfig) (*Agent, error) {
 		return nil, fail(ErrOption, "agent", "a history needs a model with a chat template: set Model.Chat, see NewChat, or give text or ids")
 	case cfg.Sender != nil && cfg.Sender.Model != m:
 		return nil, fail(ErrIncompatible, "agent", "the sender belongs to another model than the agent's")
+	}
+	if err := cfg.Placement.check(); err != nil {
+		return nil, err
 	}
 	a := &Agent{model: m, history: cfg.History, maxNew: cfg.MaxNewTokens, limit: cfg.ContextLimit, place: cfg.Placement, busy: make(chan struct{}, 1)}
 	if a.maxNew == 0 {
@@ -401,8 +403,14 @@ func (a *Agent) Enqueue(d Delivery, p Plan) error {
 			err = a.model.Info.compatible(m.from)
 		}
 		if err != nil {
-			return fmt.Errorf("rclc: message %d of %d: %w", i, len(d.Messages), err)
+			return within(err, "message %d of %d", i, len(d.Messages))
 		}
+	}
+	if err := p.check(a.model); err != nil {
+		return err
+	}
+	if a.limit > 0 && (p.Limit == 0 || p.Limit > a.limit) {
+		p.Limit = a.limit
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -418,8 +426,12 @@ func (a *Agent) Enqueue(d Delivery, p Plan) error {
 }
 
 // Deliver plans and enqueues a delivery that comes by itself. One that does not fit
-// is enqueued all the same; Pop will say so, and may be given a shorter prompt.
+// beside its prompt is enqueued all the same; Pop will say so, and may be given a
+// shorter prompt. One that fits beside none is refused: it could never be popped.
 func (a *Agent) Deliver(ctx context.Context, d Delivery) error {
+	if n := d.Positions(); a.limit > 0 && n >= a.limit {
+		return fail(ErrReceiverFull, "receiver_no_space", "%d received rows leave no position free of the agent's context of %d: send less", n, a.limit)
+	}
 	p, err := a.Plan(ctx, d.Request, a.place)
 	if err != nil {
 		return err

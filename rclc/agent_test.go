@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -439,10 +440,42 @@ func TestDeliverRefuses(t *testing.T) {
 		c.edit(&d)
 		g.refused(c.what, a.Deliver(bg, d), c.cause, c.code)
 	}
-	if a.Len() != 0 {
-		t.Errorf("%d deliveries are queued", a.Len())
+	for what, p := range map[string]Plan{"place": {At: 1}, "allowance": {Allowance: -1}, "limit": {Limit: -1}} {
+		g.refused("a plan with a wrong "+what, a.Enqueue(whole, p), ErrOption, "plan")
+	}
+	g.refused("a plan with a wrong id", a.Enqueue(whole, Plan{Prompt: []int32{int32(g.Info.Vocab)}}), ErrOption, "vocab_range")
+	small := g.bind(AgentConfig{ContextLimit: whole.Positions(), MaxNewTokens: 1})
+	g.refused("more than ever fits", small.Deliver(bg, whole), ErrReceiverFull, "receiver_no_space")
+	if a.Len()+small.Len() != 0 {
+		t.Errorf("%d deliveries are queued", a.Len()+small.Len())
 	}
 	g.must(a.Deliver(bg, whole))
+
+	// Whatever a plan says, the agent's own limit holds, and what is queued can leave.
+	small = g.bind(AgentConfig{ContextLimit: whole.Positions() + 1, MaxNewTokens: 1})
+	g.must(small.Enqueue(whole, Plan{Prompt: []int32{1, 2}, Allowance: 1}))
+	_, err := small.Pop(bg, PopConfig{})
+	g.refused("beyond the agent's limit", err, ErrReceiverFull, "receiver_no_space")
+	in, err := small.Pop(bg, PopConfig{IDs: []int32{}})
+	g.must(err)
+	in.Inherited++
+	g.refused("inputs with other counts", small.Update(bg, in, Generation{}), ErrState, "counts")
+	in.Inherited--
+	g.must(small.Update(bg, in, Generation{}))
+}
+
+// A plan without a limit has room for everything.
+func TestPlanWithoutLimit(t *testing.T) {
+	g := newRig(t, "qwen3-bf16")
+	g.dec.Context, g.Info.Context = 0, 0
+	a := g.bind(AgentConfig{})
+	d := g.delivery("Who?", TokenIDs)
+	g.must(a.Deliver(bg, d))
+	if r := a.Inspect(false).Deliveries[0]; r.Remaining != math.MaxInt32-d.Positions() {
+		t.Errorf("%d positions remain", r.Remaining)
+	}
+	_, err := a.Pop(bg, PopConfig{})
+	g.must(err)
 }
 
 // What an agent is bound to is checked.
@@ -465,6 +498,7 @@ func TestBind(t *testing.T) {
 		{"no model", nil, AgentConfig{}, ErrOption, "model"},
 		{"two states", g.Model, AgentConfig{Text: "a", IDs: ids}, ErrOption, "agent"},
 		{"a snapshot alone", g.Model, AgentConfig{Snap: s.Snap}, ErrOption, "agent"},
+		{"texts around nothing", g.Model, AgentConfig{Placement: Placement{Before: "x"}}, ErrOption, "placement"},
 		{"a negative answer", g.Model, AgentConfig{MaxNewTokens: -1}, ErrOption, "agent"},
 		{"beyond the context", g.Model, AgentConfig{ContextLimit: g.Info.Context + 1}, ErrOption, "agent"},
 		{"a history without template", bare, AgentConfig{History: nothing}, ErrOption, "agent"},

@@ -25,10 +25,13 @@ func Cap(t, inherited, reserve, ratio, budget int) (int, error) {
 	return inherited + c, nil
 }
 
-// Fit returns how many positions each sender gets so that all fit the tightest of available,
-// the room of each receiver that has a limit: their caps if those fit, else their floors and equal shares
-// of the rest, none beyond its cap, in rounds.
+// Fit returns how many positions each sender gets so that all fit the tightest of
+// available, the room of each receiver that has a limit: their caps if those fit,
+// else their floors and equal shares of the rest, none beyond its cap, in rounds.
 func Fit(caps, floors []int, available []int) ([]int, error) {
+	if len(caps) != len(floors) {
+		return nil, fail(ErrOption, "senders", "%d caps and %d floors: want one of each per sender", len(caps), len(floors))
+	}
 	for i := range caps {
 		if caps[i] < floors[i] {
 			return nil, fail(ErrBudget, "budget_below_floor", "sender %d may send %d positions and must send %d: lower the ratio, raise the budget or reserve fewer rows", i, caps[i], floors[i])

@@ -94,6 +94,9 @@ func (r rule) choose(ctx context.Context, s *Sender, request []int32, budget int
 
 // scored is choose that also returns the scores, nil where none were needed.
 func (r rule) scored(ctx context.Context, s *Sender, request []int32, budget int) ([]int, []float32, error) {
+	if err := s.Validate(); err != nil {
+		return nil, nil, err
+	}
 	all, err := r.covers(s.Len(), s.Latent, budget)
 	if err != nil || all != nil {
 		return all, nil, err
@@ -136,12 +139,18 @@ func pick(scores []float32, latent, budget, span int) ([]int, error) {
 
 // scores runs the capture.
 func (r rule) scores(ctx context.Context, s *Sender, request []int32) ([]float32, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
 	if r.chunks {
 		return r.chunkScores(ctx, s)
 	}
 	m := s.Model
 	if len(request) == 0 {
 		return nil, fail(ErrRequest, "request_empty", "scoring needs a request of at least one id")
+	}
+	if err := m.checkIDs(request); err != nil {
+		return nil, err
 	}
 	if c := m.Info.Context; c > 0 && s.Len()+len(request) > c {
 		return nil, fail(ErrContext, "context_limit", "%d positions and a request of %d exceed the model's context of %d: shorten the request or the sender", s.Len(), len(request), c)

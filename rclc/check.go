@@ -11,6 +11,9 @@ import (
 
 // checkRows refuses rows that the model could not run.
 func checkRows(m *Model, rows []state.Row) error {
+	if m == nil {
+		return fail(ErrState, "model", "rows without a model to run them")
+	}
 	if c := m.Info.Context; c > 0 && len(rows) > c {
 		return fail(ErrContext, "context_limit", "%d rows exceed the model's context of %d: shorten them", len(rows), c)
 	}
@@ -30,10 +33,10 @@ func checkRows(m *Model, rows []state.Row) error {
 // Validate refuses a sender whose model cannot be scored or whose rows, counts and
 // snapshot do not agree. It runs nothing.
 func (s *Sender) Validate() error {
-	m := s.Model
-	if m == nil {
-		return fail(ErrState, "model", "the sender has no model")
+	if s == nil || s.Model == nil {
+		return fail(ErrState, "model", "the sender is nil or has no model")
 	}
+	m := s.Model
 	scored := false
 	for _, f := range m.full {
 		scored = scored || f
@@ -108,6 +111,16 @@ func (r *Info) compatible(s *Info) error {
 		return no("vocabulary", "a vocabulary of digest", hexDigest(s.Tokens), hexDigest(r.Tokens))
 	case s.ID != r.ID:
 		return no("model_digest", "a model of digest", s.ID, r.ID)
+	}
+	return nil
+}
+
+// checkIDs refuses ids of a request that the model does not have.
+func (m *Model) checkIDs(request []int32) error {
+	for i, id := range request {
+		if id < 0 || int(id) >= m.Info.Vocab {
+			return fail(ErrRequest, "request_vocab", "id %d of the request is %d, outside the vocabulary of %d", i, id, m.Info.Vocab)
+		}
 	}
 	return nil
 }

@@ -39,7 +39,8 @@ func (m Message) Form() Form {
 	return Embeddings
 }
 
-// Selection is the record of how the rows were chosen, nil if none was kept.
+// Selection is the record of how the rows were chosen, nil if none was kept. It is
+// shared, like the payload: nobody writes to it.
 func (m Message) Selection() *Selection { return m.selection }
 
 // Rows returns the rows as a model of the message's width takes them, in order:

@@ -210,6 +210,10 @@ func (a *Agent) Update(ctx context.Context, in *Inputs, g Generation) error {
 	}
 	s.Inherited = in.Inherited
 	s.NoIDs = in.noIDs && len(g.IDs) == 0
+	if err := s.Validate(); err != nil { // Inherited is the caller's to change
+		s.Release()
+		return err
+	}
 	a.install(s)
 	return nil
 }

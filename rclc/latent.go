@@ -75,12 +75,10 @@ func rollout(ctx context.Context, s *Sender, cfg LatentConfig, limit int) (*Send
 		return nil, err
 	}
 	m := s.Model
-	for i, id := range cfg.Request {
-		if id < 0 || int(id) >= m.Info.Vocab {
-			return nil, fail(ErrRequest, "request_vocab", "id %d of the request is %d, outside the vocabulary of %d", i, id, m.Info.Vocab)
-		}
+	if err := m.checkIDs(cfg.Request); err != nil {
+		return nil, err
 	}
-	if c, n := m.Info.Context, s.Len()+len(cfg.Request)+steps; c > 0 && n > c {
+	if c, n := m.Info.Context, s.Len()+len(cfg.Request); c > 0 && n > c-steps {
 		return nil, fail(ErrContext, "context_limit", "%d rows, %d of the request and %d latent steps exceed the model's context of %d: ask for fewer steps or send less", s.Len(), len(cfg.Request), steps, c)
 	}
 	if steps == 0 {

@@ -29,11 +29,17 @@ type Plan struct {
 	Prompt    []int32 // ids of the prompt without the received rows
 	At        int     // how many of them come before the received rows
 	Allowance int     // positions kept free for the answer
-	Limit     int     // positions in all
+	Limit     int     // positions in all; 0 for no limit
 }
 
 // Available is the number of positions left for received rows; it may be negative.
-func (p Plan) Available() int { return p.Limit - len(p.Prompt) - p.Allowance }
+// Without a limit it is 2³¹-1.
+func (p Plan) Available() int {
+	if p.Limit == 0 {
+		return noLimit
+	}
+	return p.Limit - len(p.Prompt) - p.Allowance
+}
 
 // NewPlan is the plan of a receiver with a history. A text is rendered as the user's
 // next turn, up to where the assistant's begins; ids are a whole prompt by
@@ -88,16 +94,11 @@ func (m *Model) NewPlan(history []jinja.Message, r Request, where Placement, all
 // 0 on, and how many of the first of them are to count as inherited: those up to the
 // end of the received ones.
 func (p Plan) Assemble(m *Model, d Delivery) (rows []state.Row, inherited int, err error) {
-	if p.At < 0 || p.At > len(p.Prompt) {
-		return nil, 0, fail(ErrOption, "plan", "received rows at %d of a prompt of %d", p.At, len(p.Prompt))
-	}
-	for i, id := range p.Prompt {
-		if id < 0 || int(id) >= m.Info.Vocab {
-			return nil, 0, fail(ErrOption, "vocab_range", "id %d of the prompt is %d, outside the vocabulary of %d", i, id, m.Info.Vocab)
-		}
+	if err := p.check(m); err != nil {
+		return nil, 0, err
 	}
 	n := d.Positions()
-	if p.Limit > 0 && n+len(p.Prompt)+p.Allowance > p.Limit {
+	if n > p.Available() {
 		return nil, 0, fail(ErrReceiverFull, "receiver_no_space", "%d received rows, a prompt of %d and an allowance of %d exceed the limit of %d by %d: shorten the prompt, allow fewer tokens or send less",
 			n, len(p.Prompt), p.Allowance, p.Limit, n+len(p.Prompt)+p.Allowance-p.Limit)
 	}
@@ -111,6 +112,22 @@ func (p Plan) Assemble(m *Model, d Delivery) (rows []state.Row, inherited int, e
 	}
 	inherited = len(rows)
 	return appendTokens(rows, p.Prompt[p.At:]), inherited, nil
+}
+
+// check refuses a plan that no receiver of the model could follow.
+func (p Plan) check(m *Model) error {
+	if p.At < 0 || p.At > len(p.Prompt) {
+		return fail(ErrOption, "plan", "received rows at %d of a prompt of %d", p.At, len(p.Prompt))
+	}
+	if p.Allowance < 0 || p.Limit < 0 {
+		return fail(ErrOption, "plan", "an allowance of %d positions and a limit of %d: want neither negative", p.Allowance, p.Limit)
+	}
+	for i, id := range p.Prompt {
+		if id < 0 || int(id) >= m.Info.Vocab {
+			return fail(ErrOption, "vocab_range", "id %d of the prompt is %d, outside the vocabulary of %d", i, id, m.Info.Vocab)
+		}
+	}
+	return nil
 }
 
 // appendTokens appends the rows of ids.

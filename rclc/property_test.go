@@ -302,6 +302,83 @@ func varied(m *Model, change func(*Model)) *Model {
 	return o
 }
 
+// nothing is a source with neither a sender nor an error.
+type nothing struct{}
+
+func (nothing) Sender(context.Context) (*Sender, error) { return nil, nil }
+
+// greedy is a selector that needs more than there ever is.
+type greedy struct{ CacheBack }
+
+func (greedy) Floor(*Sender) int { return math.MaxInt }
+
+// TestNilAndEmpty: what is not there is an error, not a panic.
+func TestNilAndEmpty(t *testing.T) {
+	m := core(t, processor(t, 1, ""), "qwen3-tied-fp32", ModelConfig{})
+	s := tokens(t, m, script(1, 60, 200))
+	released := s.Retain()
+	released.Release()
+	must := func(what string, err, cause error, code string) {
+		t.Helper()
+		if !errors.Is(err, cause) || Code(err) != code {
+			t.Errorf("%s: %v with code %q, want %v with code %q", what, err, Code(err), cause, code)
+		}
+	}
+	for _, sel := range []interface {
+		Selector
+		Scorer
+	}{CacheBack{}, QSnap{}, ChunkKV{Window: 5}} {
+		for what, s := range map[string]*Sender{"nil": nil, "zero": {}, "released": released} {
+			code := "model"
+			if what == "released" {
+				code = "snapshot"
+			}
+			_, err := sel.Scores(bg, s, []int32{1})
+			must("scores of a sender that is "+what, err, ErrState, code)
+			_, err = sel.Select(bg, s, []int32{1}, 9)
+			must("a selection from a sender that is "+what, err, ErrState, code)
+		}
+	}
+	_, err := CacheBack{}.Scores(bg, s, []int32{3, int32(m.Info.Vocab)})
+	must("an id beyond the vocabulary", err, ErrRequest, "request_vocab")
+	_, err = CacheBack{}.Scores(bg, s, nil)
+	must("no request", err, ErrRequest, "request_empty")
+	_, err = LatentMass(bg, nil, LatentConfig{Steps: 1})
+	must("latent rows of nil", err, ErrState, "model")
+	_, err = (*Sender)(nil).Sender(bg)
+	must("nil as a source", err, ErrState, "model")
+	_, err = FromRows(bg, m, nil)
+	must("no rows", err, ErrState, "rows")
+	_, err = FromTokens(bg, nil, []int32{1})
+	must("no model", err, ErrState, "model")
+	_, err = FromText(bg, nil, "a")
+	must("text without a model", err, ErrState, "tokenizer")
+	_, err = Fit([]int{1, 2}, []int{1}, nil)
+	must("a cap without a floor", err, ErrOption, "senders")
+}
+
+// TestOutsidePanics: what a caller's own function throws reaches the caller, who may
+// go on: nothing stays locked or held.
+func TestOutsidePanics(t *testing.T) {
+	m := core(t, processor(t, 2, ""), "qwen3-tied-fp32", ModelConfig{})
+	s := tokens(t, m, script(1, 60, 200))
+	used := m.pool.Bytes()
+	to := ReceiverFunc(func(context.Context, Delivery) error { return nil })
+	send := func(sel Selector) (err error, thrown any) {
+		defer func() { thrown = recover() }()
+		return Transfer(bg, []Source{s, s}, []Receiver{to}, []Request{{IDs: []int32{1}}}, Config{Selector: sel}), nil
+	}
+	if _, thrown := send(SelectorFunc(func(context.Context, *Sender, []int32, int) ([]int, error) { panic("mine") })); thrown != "mine" {
+		t.Errorf("thrown is %v", thrown)
+	}
+	if m.pool.Bytes() != used {
+		t.Errorf("%d bytes of states, %d before", m.pool.Bytes(), used)
+	}
+	if err, thrown := send(SelectorFunc(func(context.Context, *Sender, []int32, int) ([]int, error) { return []int{0}, nil })); err != nil || thrown != nil {
+		t.Errorf("the next transfer: %v, %v", err, thrown)
+	}
+}
+
 // TestBadInput goes through what a transfer refuses, by code.
 func TestBadInput(t *testing.T) {
 	m := core(t, processor(t, 1, ""), "qwen3-tied-fp32", ModelConfig{Tokenizer: byteTokens{}})
@@ -332,6 +409,14 @@ func TestBadInput(t *testing.T) {
 		{"receivers_empty", ErrOption, nil, []Receiver{}, nil, Config{}},
 		{"receivers_empty", ErrOption, nil, []Receiver{nil}, nil, Config{}},
 		{"requests_empty", ErrOption, nil, nil, []Request{}, Config{}},
+		{"senders_empty", ErrOption, []Source{good, (*Sender)(nil)}, nil, nil, Config{}},
+		{"senders_empty", ErrOption, []Source{(*Agent)(nil)}, nil, nil, Config{}},
+		{"receivers_empty", ErrOption, nil, []Receiver{ReceiverFunc(nil)}, nil, Config{}},
+		{"receivers_empty", ErrOption, nil, []Receiver{(*Agent)(nil)}, nil, Config{}},
+		{"selector", ErrOption, nil, nil, nil, Config{Selector: SelectorFunc(nil)}},
+		{"reason_missing", ErrOption, nil, nil, nil, Config{Reason: ReasonerFunc(nil)}},
+		{"model", ErrState, []Source{good, nothing{}}, nil, nil, Config{}},
+		{"model", ErrIncompatible, nil, []Receiver{&inbox{}}, nil, Config{}},
 		{"form", ErrOption, nil, nil, nil, Config{Form: 7}},
 		{"placement", ErrOption, nil, nil, nil, Config{Placement: Placement{After: "x"}}},
 		{"parallel", ErrOption, nil, nil, nil, Config{Parallel: -1}},
@@ -340,6 +425,8 @@ func TestBadInput(t *testing.T) {
 		{"reason_missing", ErrOption, nil, nil, nil, Config{ReasonContext: Selected}},
 		{"reason_budget", ErrOption, nil, nil, nil, Config{Reason: Latent{Steps: 1}, ReasonContext: Selected}},
 		{"reason_budget", ErrOption, nil, nil, nil, Config{Reason: Latent{Steps: 1}, ReasonBudget: -1}},
+		{"reason_budget", ErrOption, nil, nil, nil, Config{Reason: Latent{Steps: 1}, ReasonContext: Selected, ReasonBudget: math.MaxInt}},
+		{"budget_below_floor", ErrBudget, nil, nil, nil, Config{Selector: greedy{}, Reason: Latent{Steps: 1}, ReasonContext: Selected, ReasonBudget: 5}},
 		{"latent_limit", ErrReason, nil, nil, nil, Config{Reason: Latent{Steps: 9}, ReasonBudget: 3}},
 		{"bad_span_size", ErrSelection, nil, nil, nil, Config{Selector: CacheBack{Span: -1}}},
 		{"bad_chunk_options", ErrSelection, nil, nil, nil, Config{Selector: ChunkKV{Kernel: 4}}},

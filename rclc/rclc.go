@@ -44,12 +44,7 @@ func (r Request) ids(m *Model) ([]int32, error) {
 		if len(r.IDs) == 0 {
 			return nil, fail(ErrRequest, "request_empty", "the request has no ids: give at least one")
 		}
-		for i, id := range r.IDs {
-			if id < 0 || int(id) >= m.Info.Vocab {
-				return nil, fail(ErrRequest, "request_vocab", "id %d of the request is %d, outside the vocabulary of %d", i, id, m.Info.Vocab)
-			}
-		}
-		return r.IDs, nil
+		return r.IDs, m.checkIDs(r.IDs)
 	case strings.TrimSpace(r.Text) == "":
 		return nil, fail(ErrRequest, "request_empty", "the request is empty: give text with something to read, or ids")
 	case m.Tokenizer == nil:

@@ -11,7 +11,7 @@ import (
 	"samebit/tensor"
 )
 
-// noLimit is how many rows reasoning may add where nothing limits them.
+// noLimit is how many rows fit where nothing limits them.
 const noLimit = math.MaxInt32
 
 // exact reports whether what a reasoner returns needs no check: that of this package.
@@ -75,11 +75,10 @@ func (t *transfer) think(ctx context.Context, s *Sender, i, room, request int, s
 	got, err := t.cfg.Reason.Reason(ctx, own, room, slices.Clone(seen))
 	own.Release()
 	if err == nil {
-		if err = checkReasoned(ctx, s, got, room); err != nil && got != nil {
-			got.Release()
-		}
+		err = checkReasoned(ctx, s, got, room)
 	}
 	if err != nil {
+		drop(got)
 		return nil, fail(ErrReason, codeOr(err, "reason"), "sender %d: %w", i, err)
 	}
 	return got, nil
@@ -124,8 +123,8 @@ func checkReasoned(ctx context.Context, s, got *Sender, limit int) error {
 		return fail(ErrReason, "reason_inherited", "reasoning changed the inherited positions from %d to %d", s.Inherited, got.Inherited)
 	case got.Latent != s.Latent+added:
 		return fail(ErrReason, "reason_latent", "reasoning added %d rows and returned a latent tail of %d: want %d", added, got.Latent, s.Latent+added)
-	case got.NoIDs && !s.NoIDs:
-		return fail(ErrReason, "reason_ids", "reasoning lost the ids of the rows")
+	case got.NoIDs != s.NoIDs:
+		return fail(ErrReason, "reason_ids", "reasoning lost the ids of the rows, or gives some to rows whose ids are not known: leave NoIDs as it is")
 	}
 	for i, r := range got.Rows[:s.Len()] {
 		same, err := sameRow(s.Model, s.Rows[i], r)

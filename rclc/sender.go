@@ -43,7 +43,7 @@ func FromTokens(ctx context.Context, m *Model, ids []int32) (*Sender, error) {
 
 // FromText is FromTokens of text from outside: what it spells are characters.
 func FromText(ctx context.Context, m *Model, text string) (*Sender, error) {
-	if m.Tokenizer == nil {
+	if m == nil || m.Tokenizer == nil {
 		return nil, fail(ErrState, "tokenizer", "a sender from text needs a tokenizer: give ids")
 	}
 	return FromTokens(ctx, m, m.Tokenizer.EncodePlain(nil, text))
@@ -53,6 +53,9 @@ func FromText(ctx context.Context, m *Model, text string) (*Sender, error) {
 func FromRows(ctx context.Context, m *Model, rows []state.Row) (*Sender, error) {
 	if err := checkRows(m, rows); err != nil {
 		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, fail(ErrState, "rows", "a sender of no rows: give at least one")
 	}
 	s := &Sender{Model: m}
 	err := m.scratch(func(r *nn.Runner) error { return s.run(ctx, r, rows) })
@@ -82,18 +85,13 @@ func FromRunner(m *Model, r *nn.Runner) (*Sender, error) {
 }
 
 // run appends rows to a runner and takes what is there.
-func (s *Sender) run(ctx context.Context, r *nn.Runner, rows []state.Row) error {
+func (s *Sender) run(ctx context.Context, r *nn.Runner, rows []state.Row) (err error) {
 	if len(rows) > 0 {
-		err := r.AppendHidden(ctx, rows[:len(rows)-1], func(int, []float32) {})
-		if err == nil {
-			err = r.AppendHidden(ctx, rows[len(rows)-1:], func(_ int, h []float32) { s.LastHidden = slices.Clone(h) })
-		}
-		if err != nil {
+		if s.LastHidden, err = appended(ctx, r, rows); err != nil {
 			return err
 		}
 	}
 	s.Rows = slices.Clone(r.History())
-	var err error
 	s.Snap, err = r.Snapshot()
 	return err
 }
@@ -133,7 +131,12 @@ func (s *Sender) IDs() []int32 {
 }
 
 // Sender returns s, so that it is a [Source].
-func (s *Sender) Sender(context.Context) (*Sender, error) { return s.Retain(), nil }
+func (s *Sender) Sender(context.Context) (*Sender, error) {
+	if s == nil {
+		return nil, fail(ErrState, "model", "the sender is nil: was the error looked at that came with it?")
+	}
+	return s.Retain(), nil
+}
 
 // Retain returns a copy of s that is released by itself.
 func (s *Sender) Retain() *Sender {

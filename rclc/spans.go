@@ -154,7 +154,7 @@ func checkPositions(picked []int, t, budget int) ([]int, error) {
 }
 
 // ParsePositions reads positions from a value of another program: a list of whole
-// numbers, as encoding/json gives it, or any Go slice of integers. Fractions,
+// numbers, as encoding/json gives it, or a slice of int, int32 or int64. Fractions,
 // booleans and texts are no positions.
 func ParsePositions(v any) ([]int, error) {
 	var l []any

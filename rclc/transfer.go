@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Transfer selects from every sender, for every request, and delivers to every
@@ -72,20 +73,20 @@ func (t *transfer) prepare(ctx context.Context, sources []Source) error {
 	}
 	switch {
 	case len(sources) == 0:
-		return fail(ErrOption, "senders_empty", "a transfer without senders")
+		return fail(ErrOption, "senders_empty", "a transfer without senders: give at least one")
 	case len(t.receivers) == 0:
-		return fail(ErrOption, "receivers_empty", "a transfer without receivers")
+		return fail(ErrOption, "receivers_empty", "a transfer without receivers: give at least one")
 	case len(t.requests) == 0:
-		return fail(ErrOption, "requests_empty", "a transfer without requests")
+		return fail(ErrOption, "requests_empty", "a transfer without requests: give at least one")
 	}
 	for i, s := range sources {
-		if s == nil {
-			return fail(ErrOption, "senders_empty", "sender %d is nil", i)
+		if missing(s) {
+			return fail(ErrOption, "senders_empty", "sender %d is nil: leave it out", i)
 		}
 	}
 	for k, r := range t.receivers {
-		if r == nil {
-			return fail(ErrOption, "receivers_empty", "receiver %d is nil", k)
+		if missing(r) {
+			return fail(ErrOption, "receivers_empty", "receiver %d is nil: leave it out", k)
 		}
 	}
 	for i, source := range sources {
@@ -94,7 +95,11 @@ func (t *transfer) prepare(ctx context.Context, sources []Source) error {
 		}
 		s, err := source.Sender(ctx)
 		if err != nil {
+			drop(s)
 			return within(err, "sender %d", i)
+		}
+		if s == nil {
+			return fail(ErrState, "model", "sender %d: its source has nothing to send and no error: return one", i)
 		}
 		t.senders = append(t.senders, s)
 	}
@@ -148,9 +153,13 @@ func (c *Config) check() error {
 	case c.Form > TokenIDs:
 		return fail(ErrOption, "form", "form %d is not known: want Embeddings or TokenIDs", c.Form)
 	case c.ReasonContext > SelectedWithRequest:
-		return fail(ErrOption, "reason_context", "reasoning context %d is not known", c.ReasonContext)
-	case c.ReasonBudget < 0:
-		return fail(ErrOption, "reason_budget", "a reasoning budget of %d rows: want at least 1, or 0 for none", c.ReasonBudget)
+		return fail(ErrOption, "reason_context", "reasoning context %d is not known: want Full, FullWithRequest, Selected or SelectedWithRequest", c.ReasonContext)
+	case c.ReasonBudget < 0 || c.ReasonBudget > noLimit:
+		return fail(ErrOption, "reason_budget", "a reasoning budget of %d rows: want 1 to %d, or 0 for none", c.ReasonBudget, noLimit)
+	case c.Selector != nil && missing(c.Selector):
+		return fail(ErrOption, "selector", "the selector is a nil function: leave Selector out for CacheBack")
+	case c.Reason != nil && missing(c.Reason):
+		return fail(ErrOption, "reason_missing", "the reasoner is a nil function: leave Reason out")
 	case c.Reason == nil && (c.ReasonContext != Full || c.ReasonBudget != 0):
 		return fail(ErrOption, "reason_missing", "a reasoning context of %v and budget of %d without reasoning: set Reason, or leave them out", c.ReasonContext, c.ReasonBudget)
 	case c.Reason != nil && c.ReasonContext.after() && c.ReasonBudget == 0:
@@ -165,6 +174,25 @@ func (c *Config) check() error {
 	return err
 }
 
+// missing reports whether there is nothing behind an interface that could be called.
+func missing(x any) bool {
+	switch x := x.(type) {
+	case nil:
+		return true
+	case *Sender:
+		return x == nil
+	case *Agent:
+		return x == nil
+	case ReceiverFunc:
+		return x == nil
+	case SelectorFunc:
+		return x == nil
+	case ReasonerFunc:
+		return x == nil
+	}
+	return false
+}
+
 // compatible checks every planner against every sender.
 func (t *transfer) compatible() error {
 	for k, to := range t.receivers {
@@ -172,8 +200,12 @@ func (t *transfer) compatible() error {
 		if !ok {
 			continue
 		}
+		m := p.Model()
+		if m == nil {
+			return fail(ErrIncompatible, "model", "receiver %d plans and has no model: it must tell what the received rows will run on", k)
+		}
 		for i, s := range t.senders {
-			if err := p.Model().Info.compatible(&s.Model.Info); err != nil {
+			if err := m.Info.compatible(&s.Model.Info); err != nil {
 				return fail(ErrIncompatible, Code(err), "receiver %d and sender %d: %w", k, i, err)
 			}
 		}
@@ -192,7 +224,7 @@ func (t *transfer) fit(q int, senders []*Sender) error {
 		}
 		floor := 1
 		if f, ok := t.cfg.Selector.(Floorer); ok {
-			floor = max(f.Floor(s), 1)
+			floor = min(max(f.Floor(s), 1), s.Len()+1) // more than there is cannot be granted anyway
 		}
 		caps, floors = append(caps, c), append(floors, floor+n)
 	}
@@ -353,30 +385,24 @@ func (t *transfer) each(ctx context.Context, f func(ctx context.Context, i int) 
 		ctxs[i], stop[i] = context.WithCancel(ctx)
 		defer stop[i]()
 	}
-	var mu sync.Mutex
-	next := 0
-	var wg sync.WaitGroup
-	for range min(t.parallel(), n) {
-		wg.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
-				mu.Unlock()
-				if i >= n {
-					return
-				}
-				if errs[i] = ctxs[i].Err(); errs[i] == nil {
-					errs[i] = f(ctxs[i], i)
-				}
-				if errs[i] != nil { // what comes after does not matter any more
-					for j := i + 1; j < n; j++ {
-						stop[j]()
-					}
+	var next atomic.Int64
+	work := func() {
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			if errs[i] = ctxs[i].Err(); errs[i] == nil {
+				errs[i] = f(ctxs[i], i)
+			}
+			if errs[i] != nil { // what comes after does not matter any more
+				for j := i + 1; j < n; j++ {
+					stop[j]()
 				}
 			}
-		})
+		}
 	}
+	var wg sync.WaitGroup
+	for range min(t.parallel(), n) - 1 {
+		wg.Go(work)
+	}
+	work() // here, so that what is called from outside runs, and fails, in the caller's goroutine
 	wg.Wait()
 	for _, err := range errs {
 		if err != nil {
