@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"samebit"
@@ -97,6 +100,51 @@ func TestOneText(t *testing.T) {
 		t.Errorf("a model closed a device that was given to it: %v", err)
 	} else {
 		s.Close()
+	}
+}
+
+// A model directory in any file system is the one on disk, and what is wrong with it
+// is told by name.
+func TestOpenFS(t *testing.T) {
+	dir := directory(t)
+	want := generate(t, open(t, dir, samebit.Config{}), "Hello world", samebit.Gen{MaxTokens: 24})
+	files := fstest.MapFS{}
+	for _, name := range []string{"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = &fstest.MapFile{Data: b}
+	}
+	m, err := samebit.OpenFS(bg, "inside", files, samebit.Config{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if got := generate(t, m, "Hello world", samebit.Gen{MaxTokens: 24}); got != want {
+		t.Errorf("text %q, from disk %q", got, want)
+	}
+	for name, b := range map[string][]byte{"config.json": []byte("{"), "model.safetensors": files["model.safetensors"].Data[:1000], "tokenizer.json": []byte("[]"), "generation_config.json": []byte("{")} {
+		torn := maps.Clone(files)
+		torn[name] = &fstest.MapFile{Data: b}
+		if m, err := samebit.OpenFS(bg, "inside", torn, samebit.Config{}); err == nil || !strings.Contains(err.Error(), "inside") {
+			m.Close()
+			t.Errorf("torn %s: %v", name, err)
+		}
+		delete(torn, name)
+		m, err := samebit.OpenFS(bg, "inside", torn, samebit.Config{})
+		if name == "generation_config.json" {
+			if err != nil {
+				t.Errorf("without %s: %v", name, err)
+				continue
+			}
+			m.Close()
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+	if _, err := samebit.OpenFS(bg, "inside", files, samebit.Config{Context: -1}); err == nil || !strings.Contains(err.Error(), "negative") {
+		t.Errorf("a negative context: %v", err)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 func newTrain() *cobra.Command {
 	var mf modelFlags
 	var opt train.Options
-	var dir string
+	var dir, expect string
 	var plots []string
 	c := &cobra.Command{
 		Use:   "train [flags] CONFIG.json -o DIR",
@@ -42,6 +42,7 @@ interrupted training goes on from: give the same command again.`,
 	f.IntVar(&opt.MicroRows, "micro-rows", 0, "rows of a micro-batch (0: 1024); changes memory and speed, no bit")
 	f.BoolVar(&opt.Recompute, "recompute", false, "keep less and compute it again: less memory, a third more work, no bit changed")
 	f.StringSliceVar(&plots, "plot", nil, "draw losses and recall into `FILES` (.svg, .png)")
+	f.StringVar(&expect, "expect", "", "fail unless the hash of the weights is `HASH`")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := errors.Join(mf.check(), atLeast("micro-rows", 0, opt.MicroRows), checkPlots(plots)); err != nil {
 			return usageError{err}
@@ -76,7 +77,13 @@ interrupted training goes on from: give the same command again.`,
 			fmt.Fprintf(c.ErrOrStderr(), "saved after step %d of %d; to go on: samebit train %s -o %s\n", show.last, cfg.Steps(), args[0], dir)
 			return err
 		}
-		return trainReport(c.OutOrStdout(), &cfg, dir, &res, time.Since(began))
+		if err := trainReport(c.OutOrStdout(), &cfg, dir, &res, time.Since(began)); err != nil {
+			return err
+		}
+		if expect != "" && expect != res.Hash {
+			return fmt.Errorf("train: the hash of the weights is %s, expected %s", res.Hash, expect)
+		}
+		return nil
 	}
 	return c
 }
