@@ -8,16 +8,24 @@ import (
 // Version and Target are what PTX text for devices names: old enough for every
 // driver since CUDA 11.0, new enough for the instructions across lanes.
 const (
-	Version = "7.0"
-	Target  = "sm_75"
+	Version    = "7.0"
+	Target     = "sm_75"
+	FastTarget = "sm_80" // of kernels that use tensor cores
 )
 
 // Check applies the rule for the text of exact kernels: .version 7.0 and .target
-// sm_75; every sum, difference, product, fma, quotient, reciprocal and root of
+// sm_75; nothing of tensor cores; every sum, difference, product, fma, quotient, reciprocal and root of
 // floats is marked .rn, so that an assembler fuses none; nothing is approximate
 // and nothing flushes subnormals. It names all lines that break it. Whatever
 // passes and is supported by the emulator has one meaning on every device.
-func Check(ptx string) error {
+func Check(ptx string) error { return check(ptx, Target) }
+
+// CheckFast is the rule for the text of kernels of the fast mode, which promise no
+// bits: .target sm_80, and products of matrices by mma are allowed. Everything else
+// is as Check has it.
+func CheckFast(ptx string) error { return check(ptx, FastTarget) }
+
+func check(ptx, target string) error {
 	m, err := parse(ptx)
 	if err != nil {
 		return err
@@ -26,12 +34,19 @@ func Check(ptx string) error {
 	if m.version != Version {
 		errs = append(errs, syntax(1, ".version %s, not %s", m.version, Version))
 	}
-	if m.target != Target {
-		errs = append(errs, syntax(1, ".target %s, not %s", m.target, Target))
+	if m.target != target {
+		errs = append(errs, syntax(1, ".target %s, not %s", m.target, target))
 	}
 	for _, k := range m.kernels {
 		for i := range k.body {
-			if err := exact(&k.body[i]); err != nil {
+			st := &k.body[i]
+			if needs80(st) {
+				if target == Target {
+					errs = append(errs, syntax(st.line, "%s: tensor cores promise no order and no rounding", st.op))
+				}
+				continue
+			}
+			if err := exact(st); err != nil {
 				errs = append(errs, err)
 			}
 		}

@@ -24,10 +24,11 @@ const (
 	Atomic
 	Sync   // shuffles, votes, barriers
 	Branch // bra, ret
+	Matrix // products of matrices
 	Classes
 )
 
-var classNames = [Classes]string{"fma", "float", "divide", "integer", "move", "global", "shared", "local", "atomic", "sync", "branch"}
+var classNames = [Classes]string{"fma", "float", "divide", "integer", "move", "global", "shared", "local", "atomic", "sync", "branch", "matrix"}
 
 func (c Class) String() string { return classNames[c] }
 

@@ -375,6 +375,9 @@ func (c *compiler) statement() (*node, error) {
 	if err := refuse(c.st); err != nil {
 		return nil, err
 	}
+	if needs80(c.st) && capability(c.m.target) < 80 {
+		return nil, c.fail("the instruction needs .target sm_80, the module says %s", c.m.target)
+	}
 	if err := build(c); err != nil {
 		return nil, err
 	}

@@ -30,7 +30,12 @@ type Config struct {
 	Memory  int64 // bytes of each; 0 means 1 GiB
 	Workers int   // blocks that run at a time; 0 means GOMAXPROCS
 	Steps   int64 // basic blocks that the warps of one block may enter; 0 means 1<<32
-	Shared  int   // bytes of shared memory that a block can have; 0 means 64 KiB, as compute capability 7.5 has
+	// Capability is the compute capability, times ten: modules for newer ones are
+	// refused. 0 means 75.
+	Capability int
+	// Sums is how tensor cores add, which no device promises.
+	Sums   Sums
+	Shared int // bytes of shared memory that a block can have; 0 means 64 KiB, as compute capability 7.5 has
 }
 
 // Driver is an emulated driver.
@@ -56,6 +61,9 @@ func New(cfg Config) *Driver {
 	}
 	if cfg.Steps <= 0 {
 		cfg.Steps = 1 << 32
+	}
+	if cfg.Capability == 0 {
+		cfg.Capability = 75
 	}
 	if cfg.Shared == 0 {
 		cfg.Shared = 64 << 10
@@ -91,7 +99,7 @@ func (d *Driver) Info(i int) (driver.Info, error) {
 		return driver.Info{}, err
 	}
 	return driver.Info{
-		Name: "PTX emulator", Memory: d.cfg.Memory, Major: 7, Minor: 5, Multiprocs: d.cfg.Workers, WarpSize: 32, MaxThreads: 1024,
+		Name: "PTX emulator", Memory: d.cfg.Memory, Major: d.cfg.Capability / 10, Minor: d.cfg.Capability % 10, Multiprocs: d.cfg.Workers, WarpSize: 32, MaxThreads: 1024,
 		Shared: min(48<<10, d.cfg.Shared), SharedOptin: d.cfg.Shared, ClockKHz: 1_000_000, MemoryClockKHz: 1_000_000, MemoryBusBits: 64, L2: 1 << 20,
 	}, nil
 }

@@ -34,6 +34,9 @@ func (v *Device) LoadModule(name string, ptx []byte) (driver.Module, error) {
 	if err != nil {
 		return 0, refused(err)
 	}
+	if n := capability(m.target); n == 0 || n > v.cfg.Capability {
+		return 0, refused(syntax(1, ".target %s: the device has compute capability %d.%d", m.target, v.cfg.Capability/10, v.cfg.Capability%10))
+	}
 	l := &loaded{name: name, progs: map[string]*program{}}
 	drop := func() {
 		for _, a := range l.vars {

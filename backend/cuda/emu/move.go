@@ -193,6 +193,9 @@ func converted(name string) (typ, bool) {
 
 // buildCvt converts.
 func buildCvt(c *compiler) error {
+	if c.st.op == "cvt.rn.bf16x2.f32" {
+		return c.packBF16()
+	}
 	mods := c.mods
 	if len(mods) < 2 {
 		return c.fail("two types are wanted")

@@ -267,7 +267,7 @@ func (v *Device) Launch(s driver.Stream, h driver.Function, l driver.Launch, par
 	}
 	params = slices.Clone(params)
 	return v.give("Launch", s, func() error {
-		n, err := f.p.launch(&v.mem, l, params, v.cfg.Workers, v.cfg.Steps, &v.atomics)
+		n, err := f.p.launch(&v.mem, l, params, v.cfg.Workers, v.cfg.Steps, &v.atomics, v.cfg.Sums)
 		c := v.counts[f.p.name]
 		if c == nil {
 			c = new(Counts)

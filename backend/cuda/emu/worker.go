@@ -15,6 +15,7 @@ type shares struct {
 	mu      sync.Mutex
 	fault   *Fault
 	atomics *sync.Mutex
+	sums    Sums
 }
 
 // worker runs blocks of a launch, one after the other.
@@ -227,9 +228,9 @@ func (b *worker) tally() Counts {
 }
 
 // launch runs a kernel on several workers and returns what it did.
-func (p *program) launch(mem *memory, l driver.Launch, params []byte, workers int, most int64, atomics *sync.Mutex) (Counts, error) {
+func (p *program) launch(mem *memory, l driver.Launch, params []byte, workers int, most int64, atomics *sync.Mutex, sums Sums) (Counts, error) {
 	blocks := int64(l.Grid[0]) * int64(l.Grid[1]) * int64(l.Grid[2])
-	s := &shares{atomics: atomics}
+	s := &shares{atomics: atomics, sums: sums}
 	s.failed.Store(blocks)
 	workers = int(min(int64(max(workers, 1)), blocks))
 	counts := make([]Counts, workers)
