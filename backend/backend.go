@@ -43,6 +43,7 @@ type Info struct {
 	Kernels string // implementation in use, for example "avx512"
 	Threads int    // workers, 0 where the word makes no sense
 	Memory  int64  // bytes usable, 0 if unknown
+	Inexact string // why results are not those of numerics.md; empty for every exact device
 }
 
 // Use says how a weight will be read. The values may be combined.
@@ -107,6 +108,8 @@ type Seg struct {
 	// Running sum over the sequence's rows [C], before and after this pass; in and
 	// out never overlap.
 	SumIn, SumOut tensor.Tensor
+
+	Archive *ArchiveSeg // window and archive of layers that have them, nil for none
 }
 
 // Plan holds the ragged tables of one pass. It is made by Stream.Plan, belongs

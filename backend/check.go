@@ -246,6 +246,11 @@ func CheckPlan(segs []Seg) error {
 				}
 			}
 		}
+		if s.Archive != nil {
+			if err := checkArchive(i, s); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

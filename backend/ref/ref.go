@@ -137,6 +137,16 @@ func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 		if s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut, g.SumIn, g.SumOut) {
 			return &s.plan
 		}
+		if a := g.Archive; a != nil {
+			if s.away(a.Window...) {
+				return &s.plan
+			}
+			for i := range a.In.Tensors() {
+				if s.away(*a.In.Tensors()[i], *a.Out.Tensors()[i]) {
+					return &s.plan
+				}
+			}
+		}
 	}
 	s.plan.segs = append(s.plan.segs, segs...)
 	if n := len(segs); n > 0 {

@@ -1,0 +1,238 @@
+package qcc
+
+import (
+	"samebit/backend"
+	"samebit/internal/canon"
+	"samebit/nn"
+	"samebit/tensor"
+)
+
+// Mixer is attention over a window and an archive as a decoder's block has it. Its
+// state is a [State], or a stack that holds a state.Window and a state.Archive.
+type Mixer struct {
+	Layer  int // ordinal among the layers with an archive
+	Config Config
+
+	Q, K, V, O     backend.Weight // Q has twice the outputs when Gated
+	BQ, BK, BV, BO tensor.Tensor  // biases, invalid for none
+	QNorm, KNorm   tensor.Tensor  // [Dim], invalid for none
+	Eps            float32
+	RoPE           *backend.RoPE
+	Gated          bool // as nn.Attention's
+
+	Gate, GateBias tensor.Tensor // [Heads, Hidden], [Heads]; invalid with a constant mix
+	Archive        backend.ArchiveParams
+	Exact          *backend.ExactParams
+}
+
+// bind fills in what follows from the configuration and uploads the parameters.
+func (m *Mixer) bind(d *device, p *Params) error {
+	c := m.Config
+	scale := canon.InvSqrt(c.Dim)
+	window := backend.WindowParams{Scale: scale, Window: c.Window, Sinks: c.Sinks}
+	if c.NoArchive {
+		window.Sinks = 0
+	}
+	m.Archive = backend.ArchiveParams{
+		WindowParams: window, Active: c.ActiveCodes, Lazy: c.LazyDecay, PerCode: c.PerCode,
+		SparsePerCode: c.SparseRead == SparsePerCode || c.SparseRead == SparseAuto && c.PerCode,
+		Features:      c.KernelCompat, Landmarks: landmarkModes[c.Landmarks], LandmarkTemp: float32(c.LandmarkTemp), Lexical: c.Lexical,
+		Reuse: c.Reuses(), Stride: max(1, c.ReadStride),
+	}
+	if c.Threshold != nil {
+		m.Archive.Gated, m.Archive.Threshold = true, float32(*c.Threshold)
+	}
+	if c.ReadCloseness != nil {
+		m.Archive.Close, m.Archive.Closeness = true, float32(*c.ReadCloseness)
+	}
+	for _, r := range c.Decays() {
+		f := float32(r)
+		m.Archive.Decay = append(m.Archive.Decay, f)
+		m.Archive.Gain = append(m.Archive.Gain, power(f, c.Window))
+	}
+	to := map[string]*tensor.Tensor{
+		"codes": &m.Archive.Codes, "mix_logits": &m.Archive.Mix, "corr_v": &m.Archive.CorrV, "corr_u": &m.Archive.CorrU,
+		"corr_scale": &m.Archive.CorrScale, "landmark_mix": &m.Archive.LandmarkMix, "gate.weight": &m.Gate, "gate.bias": &m.GateBias,
+	}
+	if c.Exact != nil {
+		e := c.Exact.resolved()
+		m.Exact = &backend.ExactParams{
+			WindowParams: window, Sets: e.Sets, Ways: e.Ways, Probe: e.Probe, FIFO: e.FIFO, Soft: e.Soft, Mass: e.MassMerge, QualityFirst: e.QualityFirst,
+			Threshold: float32(e.Threshold), Confidence: float32(e.Confidence), ConfidenceTemp: float32(e.ConfidenceTemp),
+			Admission: float32(e.AdmissionWeight), Diversity: float32(e.DiversityWeight), Recency: float32(e.RecencyWeight), SoftTemp: float32(e.SoftTemp),
+		}
+		to["adm_key"], to["adm_value"], to["adm_bias"] = &m.Exact.AdmKey, &m.Exact.AdmValue, &m.Exact.AdmBias
+		to["exact_mix"], to["set_codes"] = &m.Exact.Mix, &m.Exact.SetCodes
+	}
+	for _, f := range p.fields(c) {
+		t, err := d.upload(*f.v, f.dim...)
+		if err != nil {
+			return err
+		}
+		*to[f.name] = t
+	}
+	return nil
+}
+
+// table is the rotation of a configuration.
+func (c Config) table() (*backend.RoPE, error) {
+	if c.RoPE == nil {
+		return nil, nil
+	}
+	width := c.RoPE.Dim
+	if width == 0 {
+		width = c.Dim &^ 1
+	}
+	r, err := backend.NewRoPE(c.RoPE.Theta, width, backend.Scaling{}, nil)
+	if err == nil && c.RoPE.Factor != 0 {
+		r.Factor = float32(c.RoPE.Factor)
+	}
+	return r, err
+}
+
+// Mix writes the layer's output dst from x, both [R, Hidden]. With lexical
+// addressing the hint is x.
+func (m *Mixer) Mix(c *nn.Ctx, dst, x tensor.Tensor) { m.MixHint(c, dst, x, x) }
+
+// MixHint is Mix with the hint of lexical addressing, [R, Hidden].
+func (m *Mixer) MixHint(c *nn.Ctx, dst, x, hint tensor.Tensor) {
+	s, n, f := c.Stream, x.Dim(0), &m.Config
+	kv := f.keyHeads()
+	qw := f.Heads * f.Dim
+	if m.Gated {
+		qw *= 2
+	}
+	q, k, v := c.Tmp(n, qw), c.Tmp(n, kv*f.Dim), c.Tmp(n, kv*f.Dim)
+	linear(c, q, x, m.Q, m.BQ)
+	linear(c, k, x, m.K, m.BK)
+	linear(c, v, x, m.V, m.BV)
+	query := q.Heads(f.Heads, qw/f.Heads)
+	gate := query.Cols(qw/f.Heads-f.Dim, qw/f.Heads)
+
+	var in rows
+	in.v = v.Heads(kv, f.Dim)
+	in.q, in.address = m.rotate(c, query.Cols(0, f.Dim), f.Heads, m.QNorm, f.ActiveQuery)
+	in.k, in.raw = m.rotate(c, k.Heads(kv, f.Dim), kv, m.KNorm, false)
+	if !f.PositionInvariant {
+		in.address = in.q
+	}
+	if !f.addresses() {
+		in.raw = tensor.Tensor{}
+	}
+	if f.Lexical {
+		in.address, in.raw = hint.Heads(f.Heads, f.Dim), hint.Heads(f.Heads, f.Dim)
+	}
+	if m.Gate.Valid() {
+		y := c.Tmp(n, f.Heads)
+		in.gate = c.Tmp(n, f.Heads)
+		s.Project(y, x, m.Gate)
+		s.AddBias(in.gate, y, m.GateBias)
+	}
+	out := m.attend(c, in)
+	if c.Probe != nil {
+		c.Probe(c, m.Layer, in.q, m.Archive.Scale)
+	}
+	if m.Gated {
+		g := c.Tmp(n, f.Heads*f.Dim).Heads(f.Heads, f.Dim)
+		s.SigmoidMul(g, out, gate)
+		out = g
+	}
+	linear(c, dst, out.Reshape(n, f.Heads*f.Dim), m.O, m.BO)
+}
+
+// rotate normalises, corrects and rotates heads; plain is what comes before the
+// rotation.
+func (m *Mixer) rotate(c *nn.Ctx, x tensor.Tensor, heads int, norm tensor.Tensor, correct bool) (y, plain tensor.Tensor) {
+	tmp := func() tensor.Tensor { return c.Tmp(x.Dim(0), heads*m.Config.Dim).Heads(heads, m.Config.Dim) }
+	plain = x
+	if norm.Valid() {
+		plain = tmp()
+		c.Stream.NormRoPE(plain, x, norm, m.Eps, nil, c.Plan)
+	}
+	if correct {
+		t := tmp()
+		if a, ok := c.Stream.(backend.Archive); ok {
+			a.QueryCorrection(t, plain, m.Archive.CorrV, m.Archive.CorrU)
+		}
+		plain = t
+	}
+	if m.RoPE == nil {
+		return plain, plain
+	}
+	y = tmp()
+	c.Stream.NormRoPE(y, plain, tensor.Tensor{}, 0, m.RoPE, c.Plan)
+	return y, plain
+}
+
+// rows are the projected rows of a pass: queries and gate logits per query head,
+// keys, values and addresses per key head.
+type rows struct {
+	q, k, v      tensor.Tensor // rotated
+	address, raw tensor.Tensor // the archive's query and, if it is not the key, its key
+	gate         tensor.Tensor // [R, Heads], invalid for none
+}
+
+// attend writes the rows and reads them, and returns [R, Heads, Dim].
+func (m *Mixer) attend(c *nn.Ctx, in rows) tensor.Tensor {
+	f := &m.Config
+	n := in.q.Dim(0)
+	tmp := func() tensor.Tensor { return c.Tmp(n, f.Heads*f.Dim).Heads(f.Heads, f.Dim) }
+	a, ok := c.Stream.(backend.Archive)
+	if !ok { // refused when a layer is opened; a stream that lost them fails
+		c.Stream.Add(tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{})
+		return tmp()
+	}
+	w := &m.Archive
+	local := tmp()
+	a.PutWindow(c.Plan, m.Layer, in.k, in.v, in.raw)
+	if f.NoArchive {
+		a.WindowAttention(local, tensor.Tensor{}, in.q, c.Plan, m.Layer, w.WindowParams)
+		return local
+	}
+	mass := tensor.Tensor{}
+	if m.Exact != nil && m.Exact.Mass {
+		mass = c.Tmp(n, f.Heads)
+	}
+	a.WindowAttention(local, mass, in.q, c.Plan, m.Layer, w.WindowParams)
+	remote := tmp()
+	a.ArchiveScan(remote, in.address, c.Plan, m.Layer, w)
+
+	promote := tensor.Tensor{}
+	if m.Exact != nil {
+		exact, weight := tmp(), c.Tmp(n, f.Heads)
+		a.ExactTier(exact, weight, in.q, c.Plan, m.Layer, m.Exact)
+		if m.Exact.Mass {
+			out := tmp()
+			a.MassMerge(out, local, mass, exact, weight)
+			return out
+		}
+		y := tmp()
+		a.Blend(y, remote, exact, weight)
+		remote = y
+		if m.Exact.QualityFirst {
+			promote = weight
+		}
+	}
+	g := backend.GateParams{From: f.From(), Norm: f.NormGating}
+	gate := in.gate
+	switch {
+	case f.prefix(): // the prefix is looked up, nothing else
+		g.Remote, gate = 1, tensor.Tensor{}
+	case f.Remote != nil:
+		g.Remote = float32(*f.Remote)
+	}
+	out := tmp()
+	a.GateMix(out, local, remote, gate, promote, c.Plan, g)
+	return out
+}
+
+// linear is a product with an optional bias.
+func linear(c *nn.Ctx, dst, x tensor.Tensor, w backend.Weight, b tensor.Tensor) {
+	if !b.Valid() {
+		c.Stream.Linear(dst, x, w)
+		return
+	}
+	y := c.Tmp(dst.Dim(0), dst.Dim(1))
+	c.Stream.Linear(y, x, w)
+	c.Stream.AddBias(dst, y, b)
+}
