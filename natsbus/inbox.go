@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"samebit/internal/wholefile"
 )
 
 // ledger remembers the ids of deliveries that were accepted, so that one that comes
@@ -152,6 +154,9 @@ func parseInboxName(name string) (n uint64, id string, ok bool) {
 	return n, id, ok && err == nil && len(num) == 20 && isName(id) && (ext == waitingExt || ext == doneExt)
 }
 
+// sync makes the names in the folder durable.
+func (b *inbox) sync() error { return wholefile.OS(b.dir).Sync() }
+
 func (b *inbox) path(name string) string { return filepath.Join(b.dir, name) }
 
 func (b *inbox) has(id string) bool {
@@ -174,7 +179,7 @@ func (b *inbox) add(id string, data []byte) error {
 	}
 	b.fault("renamed")
 	if err == nil {
-		if err = syncFolder(b.dir); err != nil {
+		if err = b.sync(); err != nil {
 			os.Remove(b.path(stem + waitingExt))
 		}
 	}
@@ -217,7 +222,7 @@ func (b *inbox) drop(id string) error {
 		return fmt.Errorf("natsbus: inbox %s: dropping delivery %s: %w", b.dir, id, err)
 	}
 	delete(b.files, id)
-	return syncFolder(b.dir)
+	return b.sync()
 }
 
 // done renames the file, which is one step, and empties it.
@@ -237,7 +242,7 @@ func (b *inbox) done(id string) error {
 	if err == nil {
 		b.fault("renamed done")
 		b.files[id] = stem + doneExt
-		err = errors.Join(os.Truncate(b.path(stem+doneExt), 0), syncFolder(b.dir))
+		err = errors.Join(os.Truncate(b.path(stem+doneExt), 0), b.sync())
 		b.fault("done")
 	}
 	if err != nil {
