@@ -143,7 +143,8 @@ func (l *loader) load() (*nn.Decoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("qwen3: %w", err)
 	}
-	d.ID = sha256.Sum256(append(append(l.digest, conf...), canon.Version))
+	id := append(append(l.digest, conf...), canon.Version)
+	d.ID = sha256.Sum256(append(id, l.dev.Info().Inexact...)) // states of exact and other devices must not meet
 	d.Shapes = c.shapes(attn, delta)
 	d.NewState = d.Shapes.NewState(d.ID)
 	return d, nil

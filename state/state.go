@@ -27,7 +27,8 @@ var (
 )
 
 // ID is a digest of everything that decides a state's bits: weights, config,
-// adapters and the version of the numerics contract.
+// adapters, the version of the numerics contract and, of a device that does not
+// keep it, in what way.
 type ID [sha256.Size]byte
 
 func (id ID) String() string { return hex.EncodeToString(id[:8]) }

@@ -21,6 +21,12 @@ type Config struct {
 	Driver  driver.Driver // nil: that of the machine
 	Ordinal int           // device of the driver
 	Name    string        // of the device, for reports; empty: "cuda:" and the ordinal
+
+	// Fast gives up the bits of package ref for speed: Linear of more than 8 rows
+	// runs on tensor cores, its operands rounded to bfloat16 (docs/cuda.md 8). The
+	// device says so in its Info, its name ends in ",fast", and models loaded on it
+	// have another ID, so that no state or cache entry passes for an exact one.
+	Fast bool
 }
 
 // Device runs ops on a GPU. It implements backend.Device.
@@ -28,6 +34,7 @@ type Device struct {
 	ctx  driver.Context
 	info driver.Info
 	name string
+	fast bool
 
 	mu      sync.Mutex
 	modules map[string]driver.Module
@@ -62,13 +69,21 @@ func New(cfg Config) (*Device, error) {
 	if info.Major*10+info.Minor < 75 {
 		return nil, fmt.Errorf("cuda: device %d, %s, has compute capability %d.%d: %w", cfg.Ordinal, info.Name, info.Major, info.Minor, driver.ErrOldDevice)
 	}
+	if cfg.Fast {
+		if err := canBeFast(info); err != nil {
+			return nil, fmt.Errorf("cuda: device %d: %w", cfg.Ordinal, err)
+		}
+	}
 	ctx, err := drv.Open(cfg.Ordinal)
 	if err != nil {
 		return nil, fmt.Errorf("cuda: device %d: %w", cfg.Ordinal, err)
 	}
-	d := &Device{ctx: ctx, info: info, name: cfg.Name, modules: map[string]driver.Module{}, funcs: map[string]driver.Function{}}
+	d := &Device{ctx: ctx, info: info, name: cfg.Name, fast: cfg.Fast, modules: map[string]driver.Module{}, funcs: map[string]driver.Function{}}
 	if d.name == "" {
 		d.name = fmt.Sprintf("cuda:%d", cfg.Ordinal)
+	}
+	if d.fast {
+		d.name += fastMark
 	}
 	if d.service, err = ctx.NewStream(); err == nil {
 		err = d.probe()
@@ -82,7 +97,11 @@ func New(cfg Config) (*Device, error) {
 func (d *Device) Name() string { return d.name }
 
 func (d *Device) Info() backend.Info {
-	return backend.Info{Name: d.name, Model: d.info.Name, Kernels: fmt.Sprintf("ptx sm_75 on %d.%d", d.info.Major, d.info.Minor), Memory: d.info.Memory}
+	i := backend.Info{Name: d.name, Model: d.info.Name, Kernels: fmt.Sprintf("ptx sm_75 on %d.%d", d.info.Major, d.info.Minor), Memory: d.info.Memory}
+	if d.fast {
+		i.Kernels, i.Inexact = fmt.Sprintf("fast (not bit-exact), ptx sm_80 on %d.%d", d.info.Major, d.info.Minor), inexact
+	}
+	return i
 }
 
 // probes are operands of the primitive steps whose results an inexact device gets
@@ -152,6 +171,9 @@ func (d *Device) function(module, name string) (driver.Function, error) {
 	}
 	m, ok := d.modules[module]
 	if !ok {
+		if kernels.IsFast(module) && !d.fast { // no second choice is silent
+			return 0, fmt.Errorf("cuda: %s of module %s is not exact and %s is not in fast mode: %w", name, module, d.name, backend.ErrUnsupported)
+		}
 		var err error
 		if m, err = d.ctx.LoadModule(module, kernels.PTX(module)); err != nil {
 			return 0, err

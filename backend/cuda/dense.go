@@ -33,6 +33,10 @@ func (s *stream) Linear(dst, x tensor.Tensor, w backend.Weight) {
 	}
 	m.params(s.view(s.view(s.kernel(), dst), x))
 	if rows > gemvRows {
+		if s.dev.fast {
+			s.fast(m, rows)
+			return
+		}
 		s.tiled(m, x, rows)
 		return
 	}

@@ -1,0 +1,48 @@
+package cuda
+
+import (
+	"fmt"
+
+	"samebit/backend"
+	"samebit/backend/cuda/driver"
+	"samebit/tensor"
+)
+
+// inexact is why results of the fast mode are not those of docs/numerics.md.
+const inexact = "products of many rows in bfloat16 on tensor cores"
+
+// fastMark ends the name of a device in fast mode.
+const fastMark = ",fast"
+
+// fastNames are the kernels of the fast mode for a storage type.
+type fastNames struct{ module, small, large string }
+
+var fastKernels = func() map[tensor.DType]fastNames {
+	m := map[tensor.DType]fastNames{}
+	for dt, f := range formats {
+		m[dt] = fastNames{"fast_" + f.name, "fastSmall_" + f.name, "fastLarge_" + f.name}
+	}
+	return m
+}()
+
+// canBeFast refuses devices without tensor cores for bfloat16.
+func canBeFast(info driver.Info) error {
+	if info.Major >= 8 {
+		return nil
+	}
+	return fmt.Errorf("the fast mode needs compute capability 8.0 or newer, %s has %d.%d (leave fast out): %w", info.Name, info.Major, info.Minor, backend.ErrUnsupported)
+}
+
+// fast is a product of many rows on tensor cores. Large tiles are taken where there
+// are enough of them; operands may lie anywhere.
+func (s *stream) fast(m *weight, rows int) {
+	names := fastKernels[m.dt]
+	grid := func(bn, bm int) [3]uint32 {
+		return [3]uint32{uint32((m.n + bn - 1) / bn), uint32((rows + bm - 1) / bm), 1}
+	}
+	if large := grid(128, 128); rows > 64 && m.n > 64 && int(large[0]*large[1]) >= s.dev.info.Multiprocs/2 {
+		s.launch(names.module, names.large, large, [3]uint32{256, 1, 1}, 0)
+		return
+	}
+	s.launch(names.module, names.small, grid(64, 32), [3]uint32{128, 1, 1}, 0)
+}
