@@ -56,7 +56,7 @@ func Check(a *Agent, cfg CheckConfig) CheckReport {
 	}
 	if d := cfg.SnapshotDir; d != "" {
 		if err := writable(d); err != nil {
-			issue("snapshots cannot be saved in %s: %v", d, err)
+			issue("snapshots cannot be saved in %s: %v: name a folder that is there and can be written", d, err)
 		}
 	}
 	a.mu.Lock()

@@ -106,7 +106,7 @@ func newTransfer() *cobra.Command {
 	var documents []string
 	var question, questionFile, system, html, out, verify, sender string
 	var latent int
-	var asJSON bool
+	var asJSON, check bool
 	c := &cobra.Command{
 		Use:   "transfer [flags] [FILE ...]",
 		Short: "Hand documents that agents have read to one that answers a question",
@@ -136,10 +136,20 @@ selection from those two files and says whether every bit is equal.`,
 	f.StringVar(&out, "out", "", "keep messages and senders in folder `DIR`")
 	f.StringVar(&verify, "verify", "", "repeat the selection of message `FILE` and compare bits")
 	f.StringVar(&sender, "sender", "", "with --verify: `FILE` of the sender (default: sender-N beside message-N)")
+	f.BoolVar(&check, "check", false, "say whether the model can send and receive, and --out be written; send nothing")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := mf.check(); err != nil {
 			return err
+		}
+		if check {
+			if len(args)+len(documents) > 0 || verify != "" {
+				return usagef("transfer: --check takes a model and nothing to send")
+			}
+			if err := atLeast("max-new-tokens", 1, rf.tokens); err != nil {
+				return usageError{err}
+			}
+			return checkTransfer(c, &mf, rf.tokens, out)
 		}
 		if verify != "" {
 			if len(args)+len(documents) > 0 || question != "" || questionFile != "" {
