@@ -24,6 +24,7 @@ type Options struct {
 	Device    backend.Device
 	MicroRows int  // rows of a micro-batch; 0 means 1024
 	Recompute bool // run blocks again in the backward pass instead of keeping what they computed
+	Until     int  // stop after this step, with what was done saved; 0 means after the last
 	// Progress, if set, is called after every step.
 	Progress func(Step)
 	// Folder replaces the directory's file system; nil means the operating system's.
@@ -206,7 +207,11 @@ func (r *run) train(ctx context.Context) (Result, error) {
 		every = 100
 	}
 	total, stopped := r.cfg.Steps(), false
-	for n := r.adam.Steps + 1; n <= total && !stopped; n++ {
+	last := total
+	if r.opt.Until > 0 {
+		last = min(last, r.opt.Until)
+	}
+	for n := r.adam.Steps + 1; n <= last && !stopped; n++ {
 		s, err := r.step(ctx, n, schedule)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -221,7 +226,7 @@ func (r *run) train(ctx context.Context) (Result, error) {
 			stopped = v.Patience > 0 && r.bad >= v.Patience
 		}
 		r.log = append(r.log, s.line())
-		if n%every == 0 || n == total || stopped {
+		if n%every == 0 || n == last || stopped {
 			if err := r.save(); err != nil {
 				return Result{}, err
 			}

@@ -42,13 +42,17 @@ interrupted training goes on from: give the same command again.`,
 	f.IntVar(&opt.MicroRows, "micro-rows", 0, "rows of a micro-batch (0: 1024); changes memory and speed, no bit")
 	f.BoolVar(&opt.Recompute, "recompute", false, "keep less and compute it again: less memory, a third more work, no bit changed")
 	f.StringSliceVar(&plots, "plot", nil, "draw losses and recall into `FILES` (.svg, .png)")
+	f.IntVar(&opt.Until, "until", 0, "stop after step `N` and go on the next time (0: at the end)")
 	f.StringVar(&expect, "expect", "", "fail unless the hash of the weights is `HASH`")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := errors.Join(mf.check(), atLeast("micro-rows", 0, opt.MicroRows), checkPlots(plots)); err != nil {
+		if err := errors.Join(mf.check(), atLeast("micro-rows", 0, opt.MicroRows), atLeast("until", 0, opt.Until), checkPlots(plots)); err != nil {
 			return usageError{err}
 		}
 		if dir == "" {
 			return usagef("train: no directory: say with -o DIR where the training goes")
+		}
+		if err := exactDevice("train", mf.device); err != nil {
+			return err
 		}
 		cfg, err := train.ReadConfig(args[0])
 		if err != nil {
@@ -94,7 +98,11 @@ func trainReport(w io.Writer, cfg *train.Config, dir string, res *train.Result, 
 	if res.Stopped {
 		early = ", stopped for lack of improvement"
 	}
-	fmt.Fprintf(w, "%s: %d steps%s, %d parameters, %s\n", cfg.Name, res.Steps, early, res.Params, took.Round(time.Second))
+	of := ""
+	if res.Steps < cfg.Steps() {
+		of = fmt.Sprintf(" of %d", cfg.Steps())
+	}
+	fmt.Fprintf(w, "%s: %d steps%s%s, %d parameters, %s\n", cfg.Name, res.Steps, of, early, res.Params, took.Round(time.Second))
 	if res.Best != nil {
 		fmt.Fprintf(w, "validation of step %d, whose weights are kept:\n", res.BestAt)
 		if err := writeJudgement(w, res.Best); err != nil {
