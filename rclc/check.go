@@ -22,7 +22,7 @@ func checkRows(m *Model, rows []state.Row) error {
 		case r.Token < -1 || int(r.Token) >= m.Info.Vocab:
 			return fail(ErrState, "vocab_range", "row %d has the id %d: want -1 for a continuous row, or one of the vocabulary of %d", i, r.Token, m.Info.Vocab)
 		case r.Vec == nil && r.Token < 0:
-			return fail(ErrState, "rows", "row %d has neither an id nor a vector", i)
+			return fail(ErrState, "rows", "row %d has neither an id nor a vector: give one", i)
 		case r.Vec != nil && len(r.Vec) != m.Info.Hidden:
 			return fail(ErrState, "width_mismatch", "row %d has %d values, the model takes %d", i, len(r.Vec), m.Info.Hidden)
 		}
@@ -46,7 +46,7 @@ func (s *Sender) Validate() error {
 	}
 	t := len(s.Rows)
 	if t < 1 {
-		return fail(ErrState, "rows", "the sender has no rows")
+		return fail(ErrState, "rows", "the sender has no rows: give at least one")
 	}
 	if err := checkRows(m, s.Rows); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (s *Sender) Validate() error {
 	}
 	for i, r := range s.Rows {
 		if r.Token >= 0 && s.NoIDs {
-			return fail(ErrState, "ids", "row %d has the id %d in a sender without ids", i, r.Token)
+			return fail(ErrState, "ids", "row %d has the id %d in a sender without ids: want -1, or clear NoIDs", i, r.Token)
 		}
 		if r.Token >= 0 && i >= t-s.Latent {
 			return fail(ErrState, "ids", "row %d has the id %d in the latent tail: want -1", i, r.Token)
@@ -69,10 +69,10 @@ func (s *Sender) Validate() error {
 		return fail(ErrState, "snapshot", "the sender has no snapshot, or was released")
 	}
 	if n := s.Snap.Len(); n != t {
-		return fail(ErrState, "cache_length", "the snapshot has %d rows, the sender %d", n, t)
+		return fail(ErrState, "cache_length", "the snapshot has %d rows, the sender %d: give the rows that it was taken after", n, t)
 	}
 	if s.Snap.Model() != m.Info.ID {
-		return fail(ErrState, "snapshot", "the snapshot belongs to model %s, the sender to %s", s.Snap.Model(), m.Info.ID)
+		return fail(ErrState, "snapshot", "the snapshot belongs to model %.16s…, the sender to %.16s…: give the model that it was taken from", s.Snap.Model(), m.Info.ID)
 	}
 	if s.LastHidden != nil && len(s.LastHidden) != m.Info.Hidden {
 		return fail(ErrState, "width_mismatch", "the last hidden row has %d values, the model %d", len(s.LastHidden), m.Info.Hidden)

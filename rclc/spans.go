@@ -37,12 +37,12 @@ func SelectSpans(scores []float32, budget int, protected []int, span int) ([]int
 	}
 	for _, p := range protected {
 		if p < 0 || p >= t {
-			return nil, fail(ErrOption, "protected_range", "position %d is protected, of %d", p, t)
+			return nil, fail(ErrOption, "protected_range", "position %d is protected, of %d: want 0 to %d", p, t, t-1)
 		}
 		keep(p)
 	}
 	if n > budget {
-		return nil, fail(ErrBudget, "protected_exceeds_budget", "%d positions are protected, the budget is %d: raise it", n, budget)
+		return nil, fail(ErrBudget, "protected_exceeds_budget", "%d positions are protected, the budget is %d: raise it, or lower the ratio", n, budget)
 	}
 	if budget >= t {
 		for p := range kept {
@@ -137,17 +137,17 @@ func checkPositions(picked []int, t, budget int) ([]int, error) {
 	case len(picked) == 0:
 		return nil, fail(ErrSelection, "selection_empty", "the selector returned no positions: want at least one")
 	case len(picked) > budget:
-		return nil, fail(ErrSelection, "selection_over_budget", "the selector returned %d positions, its budget is %d", len(picked), budget)
+		return nil, fail(ErrSelection, "selection_over_budget", "the selector returned %d positions, its budget is %d: want at most that", len(picked), budget)
 	}
 	for _, p := range picked {
 		if p < 0 || p >= t {
-			return nil, fail(ErrSelection, "selection_out_of_range", "the selector returned position %d of %d", p, t)
+			return nil, fail(ErrSelection, "selection_out_of_range", "the selector returned position %d of %d: want 0 to %d", p, t, t-1)
 		}
 	}
 	l := slices.Sorted(slices.Values(picked))
 	for i := 1; i < len(l); i++ {
 		if l[i] == l[i-1] {
-			return nil, fail(ErrSelection, "selection_duplicate", "the selector returned position %d twice", l[i])
+			return nil, fail(ErrSelection, "selection_duplicate", "the selector returned position %d twice: want each once", l[i])
 		}
 	}
 	return l, nil
