@@ -36,6 +36,7 @@ type Result struct {
 	CPU     []float64 `json:"cpu"`  // process seconds per repetition
 	PeakMiB int64     `json:"peak_mib,omitempty"`
 	Bytes   int64     `json:"bytes,omitempty"`
+	Inexact string    `json:"inexact,omitempty"` // of a device that is not bit-exact: why
 }
 
 // finish fills in the rates of work units per repetition.
@@ -112,7 +113,7 @@ type measure struct {
 
 func (m *measure) result(test string) Result {
 	i := m.dev.Info()
-	return Result{Model: m.cfg.Name, Test: test, Threads: i.Threads, Kernels: i.Kernels, Unit: "tokens/s"}
+	return Result{Model: m.cfg.Name, Test: test, Threads: i.Threads, Kernels: i.Kernels, Inexact: i.Inexact, Unit: "tokens/s"}
 }
 
 func (m *measure) all() error {

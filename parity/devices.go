@@ -2,6 +2,7 @@ package parity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"samebit/backend"
@@ -23,6 +24,9 @@ func (r *run) devices(ctx context.Context, host cpu.Config) error {
 		dev, err := t.Open()
 		if err != nil {
 			return fmt.Errorf("parity: %s: %w", t.Name, err)
+		}
+		if why := dev.Info().Inexact; why != "" {
+			return errors.Join(fmt.Errorf("parity: %s is not bit-exact (%s): there are no bits to compare, open it without its fast mode", t.Name, why), dev.Close())
 		}
 		err = r.onDevice(ctx, dev, func(l *lab) error {
 			if err := r.check(ctx, l, t.Name+": chunks of 128", l.chunks(128)); err != nil {

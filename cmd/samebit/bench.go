@@ -78,7 +78,7 @@ print best and median rates. bench/peers measures other engines the same way.`,
 				printJSON(c.OutOrStdout(), r) // the writer remembers its failure
 				return
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%-28s %-8s n %-5d depth %-6d seqs %-3d %9.2f %s best, %9.2f median, peak %d MiB\n", r.Model, r.Test, r.N, r.Depth, max(r.Seqs, 1), r.Best, r.Unit, r.Median, r.PeakMiB)
+			fmt.Fprintf(c.OutOrStdout(), "%-28s %-8s n %-5d depth %-6d seqs %-3d %9.2f %s best, %9.2f median, peak %d MiB%s\n", r.Model, r.Test, r.N, r.Depth, max(r.Seqs, 1), r.Best, r.Unit, r.Median, r.PeakMiB, notExact(&r))
 		}
 		dec, err := loadBench(c.Context(), dev, path, loads, bar.update, emit)
 		if err != nil {
@@ -96,6 +96,14 @@ print best and median rates. bench/peers measures other engines the same way.`,
 		return bench.Model(c.Context(), dev, dec, cfg, emit)
 	}
 	return c
+}
+
+// notExact ends the line of a result whose device is not exact.
+func notExact(r *bench.Result) string {
+	if r.Inexact == "" {
+		return ""
+	}
+	return ", not bit-exact"
 }
 
 // benchKernels measures single ops.
@@ -120,7 +128,7 @@ func benchKernels(c *cobra.Command, mf *modelFlags, only string, cfg bench.Kerne
 			printJSON(c.OutOrStdout(), r)
 			return
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%-18s %-44s %9.2f %s best, %9.2f median\n", r.Test, r.Shape, r.Best, r.Unit, r.Median)
+		fmt.Fprintf(c.OutOrStdout(), "%-18s %-44s %9.2f %s best, %9.2f median%s\n", r.Test, r.Shape, r.Best, r.Unit, r.Median, notExact(&r))
 	})
 }
 

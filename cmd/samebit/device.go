@@ -16,10 +16,10 @@ import (
 	"samebit/backend/ref"
 )
 
-const deviceHelp = "cpu, cuda:0 (an NVIDIA GPU by number), cuda:emu (its kernels emulated, slow), opencl (or opencl:1, another of its devices), or ref (slow plain loops)"
+const deviceHelp = "cpu, cuda:0 (an NVIDIA GPU by number), cuda:emu (its kernels emulated, slow; either with ,fast at its end: tensor cores, not bit-exact), opencl (or opencl:1, another of its devices), or ref (slow plain loops)"
 
 func deviceNames() []cobra.Completion {
-	return []cobra.Completion{"cpu", "cuda:0", "cuda:emu", "opencl", "ref"}
+	return []cobra.Completion{"cpu", "cuda:0", "cuda:0,fast", "cuda:emu", "cuda:emu,fast", "opencl", "ref"}
 }
 
 // ordinal is the number in "cuda:0" or "opencl:1".
@@ -29,8 +29,28 @@ func ordinal(name, kind string) (int, bool) {
 	return i, ok && err == nil && i >= 0
 }
 
+// fastMark ends the names of CUDA devices in fast mode.
+const fastMark = ",fast"
+
+// withoutFast is the name of the exact device, and whether the other was meant.
+func withoutFast(name string) (exact string, fast bool) {
+	if strings.HasPrefix(name, "cuda:") {
+		return strings.CutSuffix(name, fastMark)
+	}
+	return name, false
+}
+
+// exactDevice refuses, for commands that promise bits, devices that give others.
+func exactDevice(command, name string) error {
+	if exact, fast := withoutFast(name); fast {
+		return usagef("%s: --device %s is not bit-exact, and %s promises bits: say --device %s", command, name, command, exact)
+	}
+	return nil
+}
+
 // checkDevice refuses names that no device has.
 func checkDevice(name string) error {
+	name, _ = withoutFast(name)
 	for _, kind := range []string{"cuda", "opencl"} {
 		if _, ok := ordinal(name, kind); ok {
 			return nil
@@ -40,18 +60,27 @@ func checkDevice(name string) error {
 }
 
 // newDevice opens a device by name. SAMEBIT_CPU chooses among the processor's
-// kernels, for comparing them.
+// kernels, for comparing them. A device that is not exact is announced on standard
+// error.
 func newDevice(name string, threads int) (backend.Device, error) {
+	name, fast := withoutFast(name)
+	if fast {
+		fmt.Fprintf(os.Stderr, "samebit: warning: %s%s is not bit-exact: products of many rows run in bfloat16 on tensor cores\n", name, fastMark)
+	}
 	switch name {
 	case "ref":
 		return ref.New(), nil
 	case "cuda:emu":
-		return cuda.New(cuda.Config{Driver: emu.New(emu.Config{Memory: 8 << 30}), Name: name})
+		capability := 75
+		if fast {
+			capability = 80
+		}
+		return cuda.New(cuda.Config{Driver: emu.New(emu.Config{Memory: 8 << 30, Capability: capability}), Name: name, Fast: fast})
 	case "opencl":
 		return opencl.New(opencl.Config{})
 	}
 	if n, ok := ordinal(name, "cuda"); ok {
-		return cuda.New(cuda.Config{Ordinal: n})
+		return cuda.New(cuda.Config{Ordinal: n, Fast: fast})
 	}
 	if n, ok := ordinal(name, "opencl"); ok {
 		return opencl.New(opencl.Config{Device: n})

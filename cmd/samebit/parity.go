@@ -52,7 +52,7 @@ must be those of the processor.`,
 	f.StringVar(&expect, "expect", "", "fail unless the hash is `HASH`")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), atLeast("ops", 0, opRows), oneOf("kernels", cpu.Impls(), impls...), checkDevice(device)); err != nil {
+		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), atLeast("ops", 0, opRows), oneOf("kernels", cpu.Impls(), impls...), checkDevice(device), exactDevice("parity", device)); err != nil {
 			return err
 		}
 		var err error
