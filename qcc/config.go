@@ -294,7 +294,9 @@ func (c Config) archiveHeads() int {
 
 // addresses reports whether the archive is addressed by something else than the
 // window's keys.
-func (c Config) addresses() bool { return c.Lexical || c.PositionInvariant && c.RoPE != nil }
+func (c Config) addresses() bool {
+	return !c.NoArchive && (c.Lexical || c.PositionInvariant && c.RoPE != nil)
+}
 
 // prefix reports whether landmarks replace the local response.
 func (c Config) prefix() bool {

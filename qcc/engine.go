@@ -25,46 +25,19 @@ type engine struct {
 }
 
 func newEngine(dev backend.Device, c Config, p *Params, pr *Projections) (*engine, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	if p == nil {
-		return nil, fmt.Errorf("qcc: no parameters: %w", ErrShape)
-	}
-	if err := p.check(c); err != nil {
-		return nil, err
-	}
-	d, err := newDevice(dev)
+	m, d, err := openMixer(dev, 0, c, pr, p)
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{device: d, mixer: &Mixer{Config: c}}
-	if err := e.open(p, pr); err != nil {
-		e.device.close()
+	e := &engine{device: d, mixer: m, id: digest(c, p.fields(c))}
+	if pr != nil {
+		e.id = digest(c, p.fields(c), pr.fields(c))
+	}
+	if e.pool, err = state.NewPool(dev, 0); err != nil {
+		d.close()
 		return nil, err
 	}
 	return e, nil
-}
-
-func (e *engine) open(p *Params, pr *Projections) (err error) {
-	m := e.mixer
-	c := m.Config
-	if m.RoPE, err = c.table(); err != nil {
-		return err
-	}
-	if err := m.bind(e.device, p); err != nil {
-		return err
-	}
-	if pr == nil {
-		e.id = digest(c, p.fields(c))
-	} else {
-		e.id = digest(c, p.fields(c), pr.fields(c))
-		if err := m.project(e.device, pr); err != nil {
-			return err
-		}
-	}
-	e.pool, err = state.NewPool(e.dev, 0)
-	return err
 }
 
 // project packs the maps of a layer by itself.

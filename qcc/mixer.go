@@ -1,6 +1,8 @@
 package qcc
 
 import (
+	"fmt"
+
 	"samebit/backend"
 	"samebit/internal/canon"
 	"samebit/nn"
@@ -23,6 +25,50 @@ type Mixer struct {
 	Gate, GateBias tensor.Tensor // [Heads, Hidden], [Heads]; invalid with a constant mix
 	Archive        backend.ArchiveParams
 	Exact          *backend.ExactParams
+}
+
+// OpenMixer puts a layer's parameters on a device; layer counts those that share a
+// state. It fails with backend.ErrUnsupported if the device has no archive
+// attention, with ErrConfig or ErrShape if something does not fit. The rotation is
+// the configuration's.
+func OpenMixer(dev backend.Device, layer int, c Config, pr *Projections, p *Params) (m *Mixer, close func(), err error) {
+	if pr == nil {
+		return nil, nil, fmt.Errorf("qcc: a mixer needs projections: %w", ErrShape)
+	}
+	m, d, err := openMixer(dev, layer, c, pr, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, d.close, nil
+}
+
+// openMixer is OpenMixer; without projections it only attends.
+func openMixer(dev backend.Device, layer int, c Config, pr *Projections, p *Params) (*Mixer, *device, error) {
+	if err := c.Validate(); err != nil {
+		return nil, nil, err
+	}
+	if p == nil {
+		return nil, nil, fmt.Errorf("qcc: no parameters: %w", ErrShape)
+	}
+	if err := p.check(c); err != nil {
+		return nil, nil, err
+	}
+	d, err := newDevice(dev)
+	if err != nil {
+		return nil, nil, err
+	}
+	m := &Mixer{Layer: layer, Config: c}
+	if m.RoPE, err = c.table(); err == nil {
+		err = m.bind(d, p)
+	}
+	if err == nil && pr != nil {
+		err = m.project(d, pr)
+	}
+	if err != nil {
+		d.close()
+		return nil, nil, err
+	}
+	return m, d, nil
 }
 
 // bind fills in what follows from the configuration and uploads the parameters.
@@ -116,11 +162,11 @@ func (m *Mixer) MixHint(c *nn.Ctx, dst, x, hint tensor.Tensor) {
 	if !f.PositionInvariant {
 		in.address = in.q
 	}
-	if !f.addresses() {
-		in.raw = tensor.Tensor{}
-	}
 	if f.Lexical {
 		in.address, in.raw = hint.Heads(f.Heads, f.Dim), hint.Heads(f.Heads, f.Dim)
+	}
+	if !f.addresses() {
+		in.raw = tensor.Tensor{}
 	}
 	if m.Gate.Valid() {
 		y := c.Tmp(n, f.Heads)

@@ -103,7 +103,7 @@ func NewParams(c Config, seed uint64) (*Params, error) {
 			if f.name == "codes" && c.KernelCompat {
 				scale = 1
 			}
-			normal(v, seed, f.name, scale)
+			Normal(v, seed, f.name, scale)
 		case "gate.bias":
 			fill(v, float32(c.GateBias))
 		case "adm_bias", "exact_mix":
@@ -119,12 +119,11 @@ func fill(v []float32, x float32) {
 	}
 }
 
-// normal fills v with normally distributed numbers: a hash of seed, name and index,
-// then Box and Muller in the contract's own functions.
-func normal(v []float32, seed uint64, name string, scale float32) {
+// draws are numbers in (0, 1) that follow from a seed and a name.
+func draws(seed uint64, name string) func() float32 {
 	h := sha256.Sum256(binary.LittleEndian.AppendUint64([]byte(name), seed))
 	x := binary.LittleEndian.Uint64(h[:])
-	next := func() float32 { // in (0, 1)
+	return func() float32 {
 		x += 0x9e3779b97f4a7c15
 		z := x
 		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -132,11 +131,25 @@ func normal(v []float32, seed uint64, name string, scale float32) {
 		z ^= z >> 31
 		return (float32(z>>41) + 0.5) * 0x1p-23
 	}
+}
+
+// Normal fills v with normally distributed numbers times scale, which follow from
+// the seed and the name: Box and Muller in the contract's own functions.
+func Normal(v []float32, seed uint64, name string, scale float32) {
 	const tau = 0x1.921fb6p+2
+	next := draws(seed, name)
 	for i := range v {
 		r := canon.Sqrt(-2 * canon.Log(next()))
 		sin, _ := canon.SinCos(float32(next() * tau))
 		v[i] = float32(float32(r*sin) * scale)
+	}
+}
+
+// Uniform fills v with numbers between -limit and limit.
+func Uniform(v []float32, seed uint64, name string, limit float32) {
+	next := draws(seed, name)
+	for i := range v {
+		v[i] = float32(float32(2*next()-1) * limit)
 	}
 }
 

@@ -51,7 +51,11 @@ func (c Config) parts(pool *state.Pool, id state.ID, layers int) ([]state.State,
 }
 
 func (c Config) windowShape(layers int) state.WindowShape {
-	return state.WindowShape{Layers: layers, Heads: c.keyHeads(), Dim: c.Dim, Rows: c.Window, Sinks: c.Sinks, Addresses: c.addresses()}
+	s := state.WindowShape{Layers: layers, Heads: c.keyHeads(), Dim: c.Dim, Rows: c.Window, Sinks: c.Sinks, Addresses: c.addresses()}
+	if c.NoArchive { // no row leaves the window
+		s.Sinks, s.Addresses = 0, false
+	}
+	return s
 }
 
 func (c Config) archiveShape(layers int) state.ArchiveShape {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"samebit/backend"
+	"samebit/backend/cpu"
 	"samebit/backend/ref"
 	"samebit/internal/archive"
 	"samebit/state"
@@ -316,7 +317,15 @@ func widen(v []float32) []float64 {
 	return f
 }
 
-func TestAttentionTraces(t *testing.T) { testAttentionTraces(t, ref.New()) }
+func TestAttentionTraces(t *testing.T) {
+	testAttentionTraces(t, ref.New())
+	dev, err := cpu.New(cpu.Config{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	t.Run("cpu", func(t *testing.T) { testAttentionTraces(t, dev) })
+}
 
 func testAttentionTraces(t *testing.T, dev backend.Device) {
 	for _, a := range attentionTraces(t) {
@@ -405,11 +414,15 @@ func readCount(t *testing.T, st *State) int {
 }
 
 // windowRows are a plane's rows [from, to) of a saved window as [H, rows, D].
-func windowRows(m map[string]tensor.Tensor, plane, heads, from, to int) []float32 {
+func windowRows(m map[string]tensor.Tensor, c Config, plane, from, to int) []float32 {
 	var v []float32
+	heads, sinks := c.Heads, c.Sinks
+	if c.NoArchive {
+		sinks = 0
+	}
 	for h := range heads {
 		for j := from; j < to; j++ {
-			pg := m[fmt.Sprintf("window.%d", j/backend.Page)]
+			pg := m[fmt.Sprintf("window.%d.%d.%d", c.Window, sinks, j/backend.Page)]
 			v = append(v, pg.Index(plane).Vec(h, j%backend.Page)...)
 		}
 	}
@@ -454,12 +467,12 @@ func checkState(t *testing.T, id string, st *State, s *stateFields, b int, tol f
 	if s.BankAges != nil {
 		sameOrder(t, id+" bank ages", get("bank_age"), stream(s.BankAges, b))
 	}
-	n, h := st.Seen(), st.cfg.Heads
-	check("local keys", windowRows(m, 0, h, max(0, n-st.cfg.Window), n), s.LocalKeys, tol)
-	check("local values", windowRows(m, 1, h, max(0, n-st.cfg.Window), n), s.LocalValues, tol)
+	n, c := st.Seen(), st.cfg
+	check("local keys", windowRows(m, c, 0, max(0, n-st.cfg.Window), n), s.LocalKeys, tol)
+	check("local values", windowRows(m, c, 1, max(0, n-st.cfg.Window), n), s.LocalValues, tol)
 	if st.cfg.addresses() {
-		check("archive keys", windowRows(m, 2, h, max(0, n-st.cfg.Window), n), s.ArchiveKeys, tol)
+		check("archive keys", windowRows(m, c, 2, max(0, n-st.cfg.Window), n), s.ArchiveKeys, tol)
 	}
-	check("sink keys", windowRows(m, 0, h, 0, min(n, st.cfg.Sinks)), s.SinkKeys, tol)
-	check("sink values", windowRows(m, 1, h, 0, min(n, st.cfg.Sinks)), s.SinkValues, tol)
+	check("sink keys", windowRows(m, c, 0, 0, min(n, st.cfg.Sinks)), s.SinkKeys, tol)
+	check("sink values", windowRows(m, c, 1, 0, min(n, st.cfg.Sinks)), s.SinkValues, tol)
 }

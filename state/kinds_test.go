@@ -180,3 +180,59 @@ func TestStack(t *testing.T) {
 			putSum(c, p, tokens)
 		}})
 }
+
+const archiveWindow, archiveSinks = 70, 3
+
+var (
+	windowShape  = state.WindowShape{Layers: 3, Heads: 2, Dim: 5, Rows: archiveWindow, Sinks: archiveSinks, Addresses: true}
+	archiveShape = state.ArchiveShape{Layers: 3, Heads: 4, Codes: 3, Scales: 2, Dim: 5, Landmarks: true, Exact: 6, From: archiveWindow + archiveSinks}
+)
+
+func newWindow(p *state.Pool, id state.ID) (state.State, error) {
+	return state.NewWindow(p, id, windowShape)
+}
+
+func newArchive(p *state.Pool, id state.ID) (state.State, error) {
+	return state.NewArchive(p, id, archiveShape)
+}
+
+// newWideWindow keeps a row more.
+func newWideWindow(p *state.Pool, id state.ID) (state.State, error) {
+	s := windowShape
+	s.Rows++
+	return state.NewWindow(p, id, s)
+}
+
+// putArchive runs all ops that write windows and archives.
+func putArchive(exact bool) func(c *statetest.Scratch, p backend.Plan, tokens []int32) {
+	return func(c *statetest.Scratch, p backend.Plan, tokens []int32) {
+		a := c.Stream.(backend.Archive)
+		n, w, s := len(tokens), windowShape, archiveShape
+		window := backend.WindowParams{Scale: 0.5, Window: archiveWindow, Sinks: archiveSinks}
+		for l := range w.Layers {
+			rows := func(role, heads int) tensor.Tensor {
+				return c.Tmp(func(i int) float32 { return statetest.Value(tokens[i/(heads*w.Dim)], 300+10*l+role, i%(heads*w.Dim)) }, n, heads, w.Dim)
+			}
+			param := func(role int, dim ...int) tensor.Tensor {
+				return c.Tmp(func(i int) float32 { return statetest.Value(9, 400+10*l+role, i) }, dim...)
+			}
+			a.PutWindow(p, l, rows(0, w.Heads), rows(1, w.Heads), rows(2, w.Heads))
+			if !exact {
+				continue
+			}
+			a.ArchiveScan(c.Tmp(nil, n, s.Heads, s.Dim), rows(3, s.Heads), p, l, &backend.ArchiveParams{WindowParams: window, Codes: param(0, s.Heads, s.Codes, s.Dim),
+				Mix: param(1, s.Heads, s.Codes, s.Scales), LandmarkMix: param(2, s.Heads), Decay: []float32{0.9, 0.99}, Gain: []float32{0.5, 0.25},
+				Landmarks: backend.PersistentLandmarks, LandmarkTemp: 1})
+			a.ExactTier(c.Tmp(nil, n, s.Heads, s.Dim), c.Tmp(nil, n, s.Heads), rows(4, s.Heads), p, l, &backend.ExactParams{WindowParams: window, Sets: 3, Ways: 2, Probe: 3,
+				Mass: true, QualityFirst: true, Threshold: -1e9, Admission: 1, Diversity: 0.1})
+		}
+	}
+}
+
+func TestWindow(t *testing.T) {
+	statetest.Run(t, statetest.Kind{Name: "Window", New: newWindow, Put: putArchive(false), Devices: devices, Reshaped: newWideWindow})
+}
+
+func TestArchive(t *testing.T) {
+	statetest.Run(t, statetest.Kind{Name: "Archive", New: stack(newWindow, newArchive), Put: putArchive(true), Devices: devices, Reshaped: stack(newWideWindow, newArchive)})
+}

@@ -2,7 +2,6 @@ package state
 
 import (
 	"fmt"
-	"strconv"
 	"sync/atomic"
 
 	"samebit/backend"
@@ -64,8 +63,8 @@ func (w *Window) page() (*block, error) {
 	if err != nil || !s.Addresses || s.Layers%2 == 0 {
 		return b, err
 	}
-	rest := b.t.Index(s.planes() - 1) // nobody writes it, but it is saved
-	if err := w.pool.run(func(st backend.Stream) { st.Write(rest, make([]byte, 4*rest.Len())) }); err != nil {
+	// Nobody writes the last plane, but it is saved; where it lies is the device's affair.
+	if err := w.pool.run(func(st backend.Stream) { st.Write(b.t, make([]byte, b.bytes())) }); err != nil {
 		b.release()
 		return nil, err
 	}
@@ -202,7 +201,11 @@ func (w *Window) Fork() (State, error) {
 	return f, nil
 }
 
-func windowName(page int) string { return "window." + strconv.Itoa(page) }
+// name is that of a saved page. It says of which window, since the pages alone do
+// not.
+func (s WindowShape) name(page int) string {
+	return fmt.Sprintf("window.%d.%d.%d", s.Rows, s.Sinks, page)
+}
 
 // held calls f with the pages that a state of n rows keeps and the rows in them.
 func (s WindowShape) held(n int, f func(i, page, rows int) error) error {
@@ -226,9 +229,9 @@ func (w *Window) Load(rows int, get func(string) (tensor.Tensor, error)) error {
 	s := w.shape
 	var pages []*block
 	err := s.held(rows, func(_, page, n int) error {
-		t, err := get(windowName(page))
+		t, err := get(s.name(page))
 		if err == nil {
-			err = wantShape(windowName(page), t, s.planes(), s.Heads, n, s.Dim)
+			err = wantShape(s.name(page), t, s.planes(), s.Heads, n, s.Dim)
 		}
 		if err != nil {
 			return err
@@ -267,7 +270,7 @@ func (s *windowSnapshot) Bytes() int64 { return blockBytes(s.pages) }
 func (s *windowSnapshot) Save(emit func(string, tensor.Tensor) error) error {
 	return s.shape.held(s.n, func(i, page, rows int) error {
 		b := s.pages[i]
-		return b.pool.download(windowName(page), b.t, rows, emit)
+		return b.pool.download(s.shape.name(page), b.t, rows, emit)
 	})
 }
 

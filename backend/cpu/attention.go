@@ -15,6 +15,7 @@ type plan struct {
 	segs   []backend.Seg
 	rows   int
 	pos    []int32 // by row
+	slot   []int32 // by row
 	angles []angles
 }
 
@@ -29,7 +30,7 @@ func (p *plan) Rows() int           { return p.rows }
 
 func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 	p := &s.plan
-	p.segs, p.pos, p.rows = p.segs[:0], p.pos[:0], 0
+	p.segs, p.pos, p.slot, p.rows = p.segs[:0], p.pos[:0], p.slot[:0], 0
 	for i := range p.angles {
 		p.angles[i].ready = false
 	}
@@ -41,11 +42,14 @@ func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 		if s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut, g.SumIn, g.SumOut) {
 			return p
 		}
+		if a := g.Archive; a != nil && (s.away(a.Window...) || s.awayBank(&a.In) || s.awayBank(&a.Out)) {
+			return p
+		}
 	}
 	p.segs = append(p.segs, segs...)
 	for i := range segs {
 		for r := range segs[i].Rows {
-			p.pos = append(p.pos, int32(segs[i].Pos+r))
+			p.pos, p.slot = append(p.pos, int32(segs[i].Pos+r)), append(p.slot, int32(segs[i].Slot+r))
 		}
 	}
 	p.rows = len(p.pos)
@@ -267,6 +271,11 @@ func (s *stream) kvHeads() int { return s.plan.segs[0].KV[0].Dim(1) }
 
 // attend notes the operands shared by attention, scores and weights.
 func (s *stream) attend(dst, q tensor.Tensor, layer int, scale float32, window int) {
+	s.attendHeads(dst, q, s.kvHeads(), layer, scale, window)
+}
+
+// attendHeads is attend with the number of key heads.
+func (s *stream) attendHeads(dst, q tensor.Tensor, kv, layer int, scale float32, window int) {
 	a := &s.attn
 	a.q, a.out = s.host(q), s.host(dst)
 	if s.err != nil {
@@ -284,7 +293,7 @@ func (s *stream) attend(dst, q tensor.Tensor, layer int, scale float32, window i
 		a.dst, a.out = a.out, a.out.dense(a.outTmp)
 	}
 	a.layer, a.scale, a.window, a.d = layer, scale, window, q.Dim(2)
-	a.group = q.Dim(1) / s.kvHeads()
+	a.group = q.Dim(1) / kv
 	a.heads, a.from = q.Dim(1), 0
 }
 

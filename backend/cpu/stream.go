@@ -22,6 +22,7 @@ type stream struct {
 	prod  product
 	attn  attention
 	delta deltaOp
+	arch  archiveOp
 
 	packed  []float32   // activations in tile order
 	scratch [][]float32 // by worker

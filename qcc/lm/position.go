@@ -1,0 +1,66 @@
+package lm
+
+import (
+	"math"
+	"sync"
+
+	"samebit/internal/canon"
+)
+
+// places are the rows that are added to the embeddings at positions [from, from+n).
+func (m *Model) places(from, n int) []float32 {
+	w := m.Layer.Hidden
+	if m.Position == Learned {
+		return m.positions[from*w : (from+n)*w]
+	}
+	v := make([]float32, 0, n*w)
+	for p := from; p < from+n; p++ {
+		v = append(v, sinusoids(p, w)...)
+	}
+	return v
+}
+
+// sinusoids are sines and after them cosines of a position times falling
+// frequencies, cut to w values. Angles are formed and reduced in float64: in float32
+// they would be off by hundredths at position 10⁶.
+func sinusoids(pos, w int) []float32 {
+	half := (w + 1) / 2
+	v := make([]float32, 2*half)
+	for i, f := range frequencies(half) {
+		a := float64(pos) * f
+		turns := math.Round(a / tauHi)
+		a = math.FMA(-turns, tauHi, a)
+		a = math.FMA(-turns, tauLo, a)
+		v[i], v[half+i] = canon.SinCos(float32(a))
+	}
+	return v[:w]
+}
+
+// 2π in two parts.
+const (
+	tauHi = 0x1.921fb54442d18p+2
+	tauLo = 0x1.1a62633145c07p-52
+)
+
+// cached are frequencies by their number.
+var cached = struct {
+	sync.Mutex
+	by map[int][]float64
+}{by: map[int][]float64{}}
+
+// frequencies are exp(-ln(10000)·i/half), each rounded once from more bits.
+func frequencies(half int) []float64 {
+	cached.Lock()
+	defer cached.Unlock()
+	if f := cached.by[half]; f != nil {
+		return f
+	}
+	f := make([]float64, half)
+	for i := range f {
+		e := canon.Big(float64(-i))
+		e.Quo(e, canon.Big(float64(half)))
+		f[i], _ = canon.BigPow(canon.Big(10000), e).Float64()
+	}
+	cached.by[half] = f
+	return f
+}
