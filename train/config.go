@@ -32,7 +32,7 @@ type Config struct {
 	Stages    []Stage   `json:"stages"`
 	Optimiser Optimiser `json:"optimiser"`
 	// Text is the weight of the loss of tokens that are no answers, next to 1 for
-	// those that are; 0 learns answers only. Prose always counts with weight 1.
+	// those that are; 0 learns answers only.
 	Text float32 `json:"text"`
 
 	Validation Validation `json:"validation"`
@@ -55,6 +55,7 @@ type Stage struct {
 	Prose     float64        `json:"prose"`   // share of sequences that are prose
 	Kinds     []tasks.Kind   `json:"kinds,omitempty"`
 	Formats   []tasks.Format `json:"formats,omitempty"`
+	ProseText float32        `json:"prose_text,omitempty"` // weight of the loss of prose; 0 means 1
 	RateScale float64        `json:"rate_scale,omitempty"` // factor on the schedule's rate; 0 means 1
 }
 
@@ -134,6 +135,8 @@ func (c *Config) check() error {
 			return fmt.Errorf("stages[%d] has a share of prose of %g: from 0 to 1", i, s.Prose)
 		case s.Prose > 0 && len(c.Prose) == 0:
 			return fmt.Errorf("stages[%d] wants prose, and prose names no file", i)
+		case !(s.ProseText >= 0 && s.ProseText <= 1):
+			return fmt.Errorf("stages[%d] has a prose_text of %g: from 0 to 1", i, s.ProseText)
 		case !(s.RateScale >= 0 && s.RateScale <= 100):
 			return fmt.Errorf("stages[%d] has a rate_scale of %g: from 0 to 100", i, s.RateScale)
 		}

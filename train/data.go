@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"samebit/grad/lm"
@@ -136,7 +137,7 @@ func (d *data) batch(n int) []lm.Sequence {
 		size := s.Least + r.IntN(s.Most-s.Least)
 		if r.Float64() < s.Prose {
 			at := r.IntN(len(d.prose) - size)
-			q = d.text(d.prose[at : at+size])
+			q = d.text(d.prose[at:at+size], s.ProseText)
 		} else {
 			t := tasks.Config{Seed: r.Uint64(), Kinds: s.Kinds, Formats: s.Formats, Questions: 1}
 			if s.Answers > 1 {
@@ -167,8 +168,11 @@ func (d *data) fit(t tasks.Config, index uint64, size, most int) tasks.Sample {
 }
 
 // text is prose as a sequence: every token is learned.
-func (d *data) text(ids []int32) lm.Sequence {
+func (d *data) text(ids []int32, weight float32) lm.Sequence {
 	q := lm.Sequence{Tokens: append([]int32{d.end}, ids[:len(ids)-1]...), Targets: ids}
+	if weight != 0 && weight != 1 {
+		q.Weights = slices.Repeat([]float32{weight}, len(ids))
+	}
 	return q
 }
 

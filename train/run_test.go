@@ -30,7 +30,7 @@ const hybridModel = `{"model_type": "qwen3_5_text", "hidden_size": 24, "intermed
 func small(t testing.TB, model string, steps int) Config {
 	t.Helper()
 	c, err := ParseConfig(fmt.Appendf(nil, `{"name": "small", "seed": 5, "vocabulary": {"size": 300, "samples": 20}, "model": %s,
-		"stages": [{"steps": %d, "rows": 300, "least": 40, "most": 200, "answers": 3}, {"steps": %d, "rows": 400, "least": 60, "most": 300, "prose": 0.3}],
+		"stages": [{"steps": %d, "rows": 300, "least": 40, "most": 200, "answers": 3}, {"steps": %d, "rows": 400, "least": 60, "most": 300, "prose": 0.3, "prose_text": 0.5}],
 		"prose": [%q], "optimiser": {"rate": 0.003, "floor": 0.1, "warmup": 2, "decay": 0.01, "clip": 1}, "text": 0.2,
 		"validation": {"every": 4, "samples": 5, "lengths": [64]}, "save": 3}`, model, steps/2, steps-steps/2, prose(t)))
 	if err != nil {
