@@ -13,6 +13,8 @@ import (
 
 	"samebit/backend"
 	"samebit/backend/cpu"
+	"samebit/backend/cuda"
+	"samebit/backend/cuda/emu"
 	"samebit/backend/ref"
 	"samebit/checkpoint"
 	"samebit/nn"
@@ -48,6 +50,21 @@ func processor(t testing.TB, threads int, impl string) backend.Device {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// emulated is the emulated CUDA device, which finds races and stray accesses too.
+func emulated(t testing.TB) backend.Device {
+	t.Helper()
+	d, err := cuda.New(cuda.Config{Driver: emu.New(emu.Config{}), Name: "cuda:emu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return d
 }
 
@@ -145,6 +162,8 @@ func TestScoresHaveOneMeaning(t *testing.T) {
 			}
 			if testing.Short() {
 				devs = devs[1:3]
+			} else {
+				devs = append(devs, emulated(t))
 			}
 			for d, dev := range devs {
 				m := core(t, dev, name, ModelConfig{ChunkRows: []int{0, 7, 64, 100}[d%4]})
