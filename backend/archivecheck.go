@@ -144,7 +144,10 @@ func CheckArchiveScan(dst, q tensor.Tensor, p Plan, layer int, w *ArchiveParams)
 	a, m, d, s := w.Codes.Dim(0), w.Codes.Dim(1), q.Dim(2), len(w.Decay)
 	kv := windowHeads(p)
 	if err := first(divides(op, a, q.Dim(1)), divides(op, kv, a), want(op, "mix", w.Mix, tensor.F32, a, m, s), whole(op, "mix", w.Mix),
-		checkWindow(op, p, q.Dim(0), layer, kv, d, false), checkGap(op, p, w.WindowParams)); err != nil {
+		checkWindow(op, p, q.Dim(0), layer, kv, d, false)); err != nil {
+		return err
+	}
+	if err := checkGap(op, p, w.WindowParams); err != nil {
 		return err
 	}
 	if m < 1 || s < 1 || len(w.Gain) != s || w.Active < 0 || w.Active > m || w.Lazy && w.Active == 0 || w.Lazy && w.Features {
@@ -197,7 +200,10 @@ func CheckExactTier(dst, weight, q tensor.Tensor, p Plan, layer int, w *ExactPar
 		return fmt.Errorf("backend: %s: no parameters", op)
 	}
 	if err := first(CheckHeads(op, dst, q), w.check(op), want(op, "weight", weight, tensor.F32, q.Dim(0), q.Dim(1)), divides(op, windowHeads(p), q.Dim(1)),
-		checkWindow(op, p, q.Dim(0), layer, windowHeads(p), q.Dim(2), false), checkGap(op, p, w.WindowParams)); err != nil {
+		checkWindow(op, p, q.Dim(0), layer, windowHeads(p), q.Dim(2), false)); err != nil {
+		return err
+	}
+	if err := checkGap(op, p, w.WindowParams); err != nil {
 		return err
 	}
 	h, d := q.Dim(1), q.Dim(2)

@@ -353,7 +353,11 @@ func (h *head) landmark(e int) {
 		if e >= h.m {
 			return
 		}
-		put(e, h.s.dev.vec.Max(h.l))
+		top := float32(math.Inf(-1))
+		for _, l := range h.l {
+			top = greater(top, l)
+		}
+		put(e, top)
 		if h.w.Landmarks == backend.PairLandmarks && e > 0 {
 			copy(h.landValue[(e-1)*h.d:e*h.d], h.v)
 		}

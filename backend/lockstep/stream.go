@@ -232,6 +232,7 @@ func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 		a.ConvOut, b.ConvOut = split(g.ConvOut)
 		a.SumIn, b.SumIn = split(g.SumIn)
 		a.SumOut, b.SumOut = split(g.SumOut)
+		a.Archive, b.Archive = splitArchive(g.Archive)
 		a.KV, b.KV = make([]tensor.Tensor, len(g.KV)), make([]tensor.Tensor, len(g.KV))
 		for j, pg := range g.KV {
 			a.KV[j], b.KV[j] = split(pg)
