@@ -220,7 +220,8 @@ func (r *run) train(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 		if v := r.cfg.Validation; v.Every > 0 && (n%v.Every == 0 || n == total) {
-			if err := r.validate(ctx, &s); err != nil {
+			// A cancelled training waits for it, or what is saved would lack it.
+			if err := r.validate(context.WithoutCancel(ctx), &s); err != nil {
 				return Result{}, err
 			}
 			stopped = v.Patience > 0 && r.bad >= v.Patience

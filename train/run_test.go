@@ -8,13 +8,17 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"samebit/backend/cpu"
+	"samebit/checkpoint"
 	"samebit/internal/wholefile"
 	"samebit/internal/wholefile/wholetest"
+	"samebit/qwen3"
+	"samebit/token"
 )
 
 const denseModel = `{"model_type": "qwen3", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -221,6 +225,65 @@ func TestConfigErrors(t *testing.T) {
 	for _, text := range []string{``, `{`, `{"nmae": "x"}`, `[]`} {
 		if _, err := ParseConfig([]byte(text)); !errors.Is(err, ErrConfig) {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// A model is judged by its files alone, the same way at any number of workers.
+func TestJudge(t *testing.T) {
+	c := small(t, denseModel, 2)
+	dir := t.TempDir()
+	if _, err := (setup{}).run(t, t.Context(), c, dir); err != nil {
+		t.Fatal(err)
+	}
+	var want *Judgement
+	for _, threads := range []int{1, 3} {
+		dev, err := cpu.New(cpu.Config{Threads: threads})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dev.Close()
+		set, err := checkpoint.Open(filepath.Join(dir, modelDir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.Close()
+		shape, err := qwen3.FromSet(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dec, err := qwen3.Load(t.Context(), dev, shape, set, qwen3.LoadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dec.Close()
+		tok, err := token.Open(filepath.Join(dir, modelDir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		j := JudgeConfig{Seed: 3, Lengths: []int{64, 128}, Samples: 7, Prose: c.Prose, Progress: func(done, total int) { asked = done }}
+		got, err := Judge(t.Context(), dev, dec, tok, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = got
+		}
+		if !reflect.DeepEqual(got, want) || asked != 14 || got.Prose == 0 || len(got.Recall) != 10 || got.Recall[0].Questions != 2 || got.Recall[4].Questions != 1 {
+			t.Errorf("%d threads: %d asked, %+v, not %+v", threads, asked, got, want)
+		}
+		for _, wrong := range []JudgeConfig{{Lengths: []int{31}}, {Lengths: []int{1025}}, {Prose: []string{"nothing.txt"}}} {
+			if _, err := Judge(t.Context(), dev, dec, tok, wrong); err == nil {
+				t.Errorf("%+v: no error", wrong)
+			}
+		}
+		foreign, err := token.Open("../testdata/models/tokenizers/bpe-llama3-1k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Judge(t.Context(), dev, dec, foreign, j); err == nil || !strings.Contains(err.Error(), "no token") {
+			t.Errorf("another vocabulary: %v", err)
 		}
 	}
 }
