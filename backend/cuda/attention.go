@@ -196,6 +196,10 @@ func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scal
 	if _, ok := s.split(dst, q, layer, scale, window, span{split: true}, false); !ok || s.plan.tiles == 0 {
 		return
 	}
+	if s.dev.fast && d <= fastDim && d%8 == 0 && s.plan.aligned {
+		s.fastTiles(dst, q, layer, scale, window)
+		return
+	}
 	name := "attendTile4"
 	if d <= 64 {
 		name = "attendTile1"

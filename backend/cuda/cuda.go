@@ -22,8 +22,9 @@ type Config struct {
 	Ordinal int           // device of the driver
 	Name    string        // of the device, for reports; empty: "cuda:" and the ordinal
 
-	// Fast gives up the bits of package ref for speed: Linear of more than 8 rows
-	// runs on tensor cores, its operands rounded to bfloat16 (docs/cuda.md 8). The
+	// Fast gives up the bits of package ref for speed: Linear of more than 8 rows and
+	// Attention of 8 and more run on tensor cores, their operands rounded to bfloat16
+	// (docs/cuda.md 8). The
 	// device says so in its Info, its name ends in ",fast", and models loaded on it
 	// have another ID, so that no state or cache entry passes for an exact one.
 	Fast bool

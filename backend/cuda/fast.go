@@ -9,7 +9,7 @@ import (
 )
 
 // inexact is why results of the fast mode are not those of docs/numerics.md.
-const inexact = "products of many rows in bfloat16 on tensor cores"
+const inexact = "products and attention of many rows in bfloat16 on tensor cores"
 
 // fastMark ends the name of a device in fast mode.
 const fastMark = ",fast"
@@ -45,4 +45,21 @@ func (s *stream) fast(m *weight, rows int) {
 		return
 	}
 	s.launch(names.module, names.small, grid(64, 32), [3]uint32{128, 1, 1}, 0)
+}
+
+// fastDim is the widest head that attention on tensor cores takes.
+const fastDim = 128
+
+// fastTiles is the attention of the plan's tiles on tensor cores: a CTA follows up
+// to four query heads that share their keys.
+func (s *stream) fastTiles(dst, q tensor.Tensor, layer int, scale float32, window int) {
+	heads, d, hq := s.plan.segs[0].KV[0].Dim(1), q.Dim(2), q.Dim(1)
+	group := hq / heads
+	each := min(group, 4)
+	name := "fastTile128"
+	if d <= 64 {
+		name = "fastTile64"
+	}
+	s.view(s.view(s.cache(s.kernel(), layer, heads, d, window), dst), q).Ptr(s.plan.tileAt).Float32(scale)
+	s.launch("fastattention", name, [3]uint32{uint32(s.plan.tiles), uint32(heads), uint32((group + each - 1) / each)}, [3]uint32{uint32(64 * each), 1, 1}, 0)
 }

@@ -65,7 +65,7 @@ func checkDevice(name string) error {
 func newDevice(name string, threads int) (backend.Device, error) {
 	name, fast := withoutFast(name)
 	if fast {
-		fmt.Fprintf(os.Stderr, "samebit: warning: %s%s is not bit-exact: products of many rows run in bfloat16 on tensor cores\n", name, fastMark)
+		fmt.Fprintf(os.Stderr, "samebit: warning: %s%s is not bit-exact: products and attention of many rows run in bfloat16 on tensor cores\n", name, fastMark)
 	}
 	switch name {
 	case "ref":

@@ -24,6 +24,14 @@ DEV void load4(u32 *d, const uint4 *p) {
                : "memory");
 }
 
+// load4Turned gives of each matrix its transpose.
+DEV void load4Turned(u32 *d, const uint4 *p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+               : "r"((u32)__cvta_generic_to_shared(p))
+               : "memory");
+}
+
 // mma adds A·B to d: lane 4g + t has columns 2t, 2t + 1 of rows g and g + 8 of d.
 DEV void mma(float *d, const u32 *a, const u32 *b) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
