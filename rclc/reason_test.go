@@ -37,7 +37,7 @@ func TestReasonersFromOutside(t *testing.T) {
 	for _, name := range []string{"qwen3-tied-fp32", "qwen35-8l-bf16"} {
 		m := core(t, processor(t, 2, ""), name, ModelConfig{})
 		s := fromRows(t, m, mixedRows(2, 70, m))
-		before := fingerprint(t, s)
+		before, used := fingerprint(t, s), m.pool.Bytes()
 		for _, c := range []struct {
 			code string
 			r    ReasonerFunc
@@ -54,6 +54,9 @@ func TestReasonersFromOutside(t *testing.T) {
 			{"reason_state", appendRows(3, func(s *Sender) { s.LastHidden[0]++ })},
 			{"cache_length", appendRows(3, func(s *Sender) { s.Rows = s.Rows[:72]; s.Latent = 2 })},
 			{"reason_nil", func(context.Context, *Sender, int, []int32) (*Sender, error) { return nil, nil }},
+			{"reason", func(_ context.Context, s *Sender, _ int, _ []int32) (*Sender, error) {
+				return s.Retain(), errors.New("no")
+			}},
 			{"reason_model", appendRows(3, func(s *Sender) { s.Model = varied(s.Model, func(*Model) {}) })},
 			{"reason_state", func(ctx context.Context, s *Sender, _ int, request []int32) (*Sender, error) {
 				// It feeds the request, and keeps what that left.
@@ -74,6 +77,9 @@ func TestReasonersFromOutside(t *testing.T) {
 				t.Errorf("%s: %s: %d deliveries", name, c.code, len(to.got))
 			}
 			before.same(t, s)
+			if n := m.pool.Bytes(); n != used {
+				t.Errorf("%s: %s: %d bytes of states, %d before", name, c.code, n, used)
+			}
 		}
 	}
 }
