@@ -414,7 +414,9 @@ func (f *failing) Select(_ context.Context, s *Sender, _ []int32, budget int) ([
 		if f.end != nil {
 			f.end()
 		}
-		return nil, f.err
+		if f.err != nil {
+			return nil, f.err
+		}
 	}
 	return []int{0}, nil
 }
@@ -464,6 +466,8 @@ func TestNothingHalf(t *testing.T) {
 	if check("cancelled with a failure", err, broken, a, b); err == nil {
 		t.Error("no error")
 	}
+	late, end := context.WithCancel(bg)
+	check("cancelled by the last selection", Transfer(late, from, to, requests, Config{Selector: &failing{n: 6, end: end}}), context.Canceled, a, b)
 	err = Transfer(ctx, from, to, requests, Config{})
 	if check("cancelled before", err, context.Canceled, a, b); err != ctx.Err() {
 		t.Errorf("error %v, want the context's own", err)
