@@ -55,6 +55,7 @@ type Stage struct {
 	Prose     float64        `json:"prose"`   // share of sequences that are prose
 	Kinds     []tasks.Kind   `json:"kinds,omitempty"`
 	Formats   []tasks.Format `json:"formats,omitempty"`
+	Terse     bool           `json:"terse,omitempty"`      // answers are values alone
 	ProseText float32        `json:"prose_text,omitempty"` // weight of the loss of prose; 0 means 1
 	RateScale float64        `json:"rate_scale,omitempty"` // factor on the schedule's rate; 0 means 1
 }

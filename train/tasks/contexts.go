@@ -13,7 +13,7 @@ type fact struct {
 }
 
 func (w *world) ask(f fact) question {
-	return question{say(pick(w.r, f.attr.ask), f.thing, ""), f.value}
+	return question{ask: say(pick(w.r, f.attr.ask), f.thing, ""), answer: f.value, thing: f.thing}
 }
 
 func (w *world) tell(f fact) string { return say(pick(w.r, f.attr.tell), f.thing, f.value) }
@@ -112,7 +112,7 @@ func (w *world) keyValue(bytes, questions int) (string, []question) {
 	var asked []question
 	for _, i := range w.indices(len(keys), questions) {
 		phrase := pick(w.r, []string{"What is the value of %S?", "And %S?", "Look up %S.", "Which value does %S have?"})
-		asked = append(asked, question{strings.ReplaceAll(phrase, "%S", keys[i]), values[i]})
+		asked = append(asked, question{ask: strings.ReplaceAll(phrase, "%S", keys[i]), answer: values[i], thing: keys[i]})
 	}
 	return strings.TrimSuffix(b.String(), "\n"), asked
 }
@@ -168,14 +168,16 @@ func (w *world) arithmetic(bytes, questions int) (string, []question) {
 		a, b := p[0], p[1]
 		switch w.r.IntN(3) {
 		case 0:
-			asked = append(asked, question{fmt.Sprintf("How many %s does %s have?", goods, things[a]), fmt.Sprint(counts[a])})
+			asked = append(asked, question{ask: fmt.Sprintf("How many %s does %s have?", goods, things[a]), answer: fmt.Sprint(counts[a]), thing: things[a]})
 		case 1:
-			asked = append(asked, question{fmt.Sprintf("How many %s do %s and %s have together?", goods, things[a], things[b]),
-				fmt.Sprintf("%d + %d = %d", counts[a], counts[b], counts[a]+counts[b])})
+			sum := counts[a] + counts[b]
+			asked = append(asked, question{ask: fmt.Sprintf("How many %s do %s and %s have together?", goods, things[a], things[b]),
+				answer: fmt.Sprintf("%d + %d = %d", counts[a], counts[b], sum), worked: fmt.Sprintf("%s %d + %s %d = %d", things[a], counts[a], things[b], counts[b], sum)})
 		default:
 			gone := 1 + w.r.IntN(counts[a]-1)
-			asked = append(asked, question{fmt.Sprintf("If %s gives %d %s away, how many %s are left?", things[a], gone, goods, goods),
-				fmt.Sprintf("%d - %d = %d", counts[a], gone, counts[a]-gone)})
+			left := counts[a] - gone
+			asked = append(asked, question{ask: fmt.Sprintf("If %s gives %d %s away, how many %s are left?", things[a], gone, goods, goods),
+				answer: fmt.Sprintf("%d - %d = %d", counts[a], gone, left), worked: fmt.Sprintf("%s %d - %d = %d", things[a], counts[a], gone, left)})
 		}
 	}
 	return pick(w.r, openings) + " " + strings.Join(lines, " "), asked
@@ -198,7 +200,7 @@ func (w *world) again(bytes, questions int) (string, []question) {
 	}
 	asked := make([]question, questions)
 	for i := range asked {
-		asked[i] = question{pick(w.r, []string{"Say it again.", "Repeat that.", "What was said?"}), b.String()}
+		asked[i] = question{ask: pick(w.r, []string{"Say it again.", "Repeat that.", "What was said?"}), answer: b.String()}
 	}
 	return pick(w.r, openings) + " " + b.String(), asked
 }

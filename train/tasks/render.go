@@ -31,7 +31,11 @@ func render(r *rand.Rand, f Format, context string, asked []question) []Part {
 		put(context + "\n")
 		for _, q := range asked {
 			put("Q: " + q.ask + "\nA:")
-			out = append(out, Part{" " + q.answer + "\n", true})
+			about := ""
+			if q.thing != "" {
+				about = q.thing + ": "
+			}
+			out = append(out, Part{" " + about + q.answer + "\n", true})
 		}
 		return out
 	}
@@ -54,7 +58,11 @@ func render(r *rand.Rand, f Format, context string, asked []question) []Part {
 			turn("user", q.ask)
 		}
 		put(turnBegin + "assistant\n")
-		out = append(out, Part{"The answer is " + q.answer + "." + turnEnd + "\n", true})
+		about := ""
+		if q.thing != "" {
+			about = "for " + q.thing + " "
+		}
+		out = append(out, Part{"The answer " + about + "is " + q.answer + "." + turnEnd + "\n", true})
 	}
 	return out
 }

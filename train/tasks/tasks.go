@@ -94,6 +94,7 @@ type Config struct {
 	Bytes     int      // size of the context that is aimed at; 0 means 600
 	Questions int      // per sample; 0 means 1
 	HeldOut   bool     // only names that training never sees
+	Terse     bool     // answers are values alone; otherwise they say of what, too
 }
 
 // Check reports what is wrong with the configuration.
@@ -144,12 +145,23 @@ func Make(c Config, index uint64) Sample {
 		context, asked = w.again(bytes, questions)
 	}
 	s := Sample{Kind: kind, Format: format}
+	for i := range asked {
+		if q := &asked[i]; c.Terse {
+			q.thing = ""
+		} else if q.worked != "" {
+			q.answer = q.worked
+		}
+	}
 	s.Parts = render(r, format, context, asked)
 	return s
 }
 
 // question is one question with its answer.
-type question struct{ ask, answer string }
+type question struct {
+	ask, answer string
+	thing       string // that the answer is about
+	worked      string // the answer with the numbers' owners; empty if thing says it
+}
 
 func or[T any](given, all []T) []T {
 	if len(given) == 0 {

@@ -15,14 +15,16 @@ func Example() {
 	// - Bretrur -> cobalt
 	// - Kuprou -> mouse
 	// Q: Which value does Bretrur have?
-	// A: cobalt
+	// A: Bretrur: cobalt
 }
 
 // An answer stands in its context, and the same index gives the same text.
 func TestAnswersStandInTheContext(t *testing.T) {
 	for _, heldOut := range []bool{false, true} {
 		for i := range uint64(600) {
-			c := tasks.Config{Seed: 7, Bytes: int(50 + 7*i), Questions: 1 + int(i%5), HeldOut: heldOut}
+			c := tasks.Config{Seed: 7, Bytes: int(50 + 7*i), Questions: 1 + int(i%5), HeldOut: heldOut, Terse: true}
+			full := c
+			full.Terse = false
 			s := tasks.Make(c, i)
 			if again := tasks.Make(c, i); again.Text() != s.Text() {
 				t.Fatalf("sample %d differs when made again", i)
@@ -47,6 +49,14 @@ func TestAnswersStandInTheContext(t *testing.T) {
 				if !strings.Contains(prompt, answer) {
 					t.Errorf("sample %d (%s, %s): %q is not in\n%s", i, s.Kind, s.Format, answer, prompt)
 				}
+			}
+			// Answers that say of what, too, are about the same questions and end alike.
+			long := tasks.Make(full, i)
+			_, short, _ := s.Ask(0)
+			asked, answer, _ := long.Ask(0)
+			end := short[strings.LastIndex(short, " ")+1:]
+			if prompt, _, _ := s.Ask(0); asked != prompt || !strings.HasSuffix(answer, end) || len(answer) <= len(short) {
+				t.Errorf("sample %d: %q instead of %q", i, answer, short)
 			}
 			if _, _, ok := s.Ask(c.Questions); ok {
 				t.Errorf("sample %d has more than %d answers", i, c.Questions)
