@@ -236,3 +236,11 @@ func TestWindow(t *testing.T) {
 func TestArchive(t *testing.T) {
 	statetest.Run(t, statetest.Kind{Name: "Archive", New: stack(newWindow, newArchive), Put: putArchive(true), Devices: devices, Reshaped: stack(newWideWindow, newArchive)})
 }
+
+func TestKept(t *testing.T) {
+	statetest.Run(t, statetest.Kind{Name: "Kept", Put: putKV, Devices: devices,
+		New: func(p *state.Pool, id state.ID) (state.State, error) { return state.NewKept(p, id, kvShape) },
+		Reshaped: func(p *state.Pool, id state.ID) (state.State, error) {
+			return state.NewKept(p, id, state.KVShape{Layers: 1, Heads: kvHeads, Dim: kvDim})
+		}})
+}
