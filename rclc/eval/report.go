@@ -24,6 +24,8 @@ type Row struct {
 	// Ahead is by how much CacheBack is right more often than this method, in the
 	// sense of Contains, on the same cases at the same ratio.
 	Ahead Interval `json:"ahead"`
+	// Gain is by how much this method is right more often than Full, likewise.
+	Gain Interval `json:"gain"`
 }
 
 // Report sums results up, kind by kind, in the order of Methods and rising ratios.
@@ -54,13 +56,16 @@ func Report(results []Result, seed uint64) []Row {
 	var out []Row
 	for _, g := range names {
 		row := Row{Kind: g.kind, Method: g.method, Ratio: g.ratio}
-		var correct, contains, share, whole, ahead []float64
+		var correct, contains, share, whole, ahead, gain []float64
 		l := groups[g]
 		for _, r := range l {
 			if r.Answered {
 				correct, contains = append(correct, truth(r.Correct)), append(contains, truth(r.Contains))
 				if f, ok := last[key{r.Case, CacheBack, r.Ratio}]; ok && f.Answered {
 					ahead = append(ahead, truth(f.Contains)-truth(r.Contains))
+				}
+				if f, ok := last[key{r.Case, Full, 0}]; ok && f.Answered && r.Method != Full {
+					gain = append(gain, truth(r.Contains)-truth(f.Contains))
 				}
 			}
 			if r.Gold > 0 {
@@ -71,7 +76,8 @@ func Report(results []Result, seed uint64) []Row {
 			row.Transfer += r.Transfer / float64(len(l))
 		}
 		row.Correct, row.Contains = Bootstrap(correct, seed), Bootstrap(contains, seed)
-		row.Recall, row.Whole, row.Ahead = Bootstrap(share, seed), Bootstrap(whole, seed), Bootstrap(ahead, seed)
+		row.Recall, row.Whole = Bootstrap(share, seed), Bootstrap(whole, seed)
+		row.Ahead, row.Gain = Bootstrap(ahead, seed), Bootstrap(gain, seed)
 		out = append(out, row)
 	}
 	return out
@@ -161,6 +167,7 @@ func writeKind(w io.Writer, rows []Row) error {
 		}
 		return r.Ahead.String()
 	})
+	block("ahead of full, points", func(r Row) string { return r.Gain.String() })
 	block("positions; bytes", func(r Row) string {
 		if r.Retained == 0 {
 			return ""

@@ -286,7 +286,7 @@ func TestReport(t *testing.T) {
 	if c.Contains.Mean != 1 || c.Correct.Mean != 0.5 || c.Recall.Mean != 0.75 || c.Whole.Mean != 0.5 || c.Retained != 15 {
 		t.Errorf("%+v", c)
 	}
-	if r.Contains.N != 2 || r.Contains.Mean != 0.5 || r.Ahead.Mean != 0.5 || r.Recall.Mean != 0.5 || got[2].Recall.N != 0 {
+	if r.Contains.N != 2 || r.Contains.Mean != 0.5 || r.Ahead.Mean != 0.5 || r.Recall.Mean != 0.5 || got[2].Recall.N != 0 || c.Gain.Mean != 1 || c.Gain.N != 1 || got[2].Gain.N != 0 {
 		t.Errorf("%+v", r)
 	}
 	var b strings.Builder
