@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"samebit/backend"
+	"samebit/tensor"
 )
 
 // ArchiveShape is the shape of the archives of all layers that have one.
@@ -104,4 +105,27 @@ func (s ArchiveShape) Elements() map[string]int64 {
 		m[p.name[len("archive."):]] = n
 	}
 	return m
+}
+
+// Load refuses counts that no pass could have written: they are used as places.
+func (a *Archive) Load(rows int, get func(string) (tensor.Tensor, error)) error {
+	events := max(0, rows-a.shape.From)
+	limit := map[string]int{
+		"archive.last_step": events, "archive.bank_age": events,
+		"archive.bank_next": a.shape.Exact - 1, "archive.read_mark": max(rows, 1),
+	}
+	return a.banked.Load(rows, func(name string) (tensor.Tensor, error) {
+		t, err := get(name)
+		most, ok := limit[name]
+		if err != nil || !ok {
+			return t, err
+		}
+		v, _ := t.F32()
+		for i, x := range v {
+			if !(x >= 0 && x <= float32(most)) || x != float32(int(x)) {
+				return t, fmt.Errorf("state: %s has %v at %d after %d rows: want a count to %d: %w", name, x, i, rows, most, ErrForeign)
+			}
+		}
+		return t, nil
+	})
 }
