@@ -141,7 +141,8 @@ func (s *stream) from(p *driver.Params, t tensor.Tensor, first int) *driver.Para
 // is returned.
 func (s *stream) split(dst, q tensor.Tensor, layer int, scale float32, window int, rows span, final bool) (last driver.Ptr, ok bool) {
 	heads, d, hq := s.plan.segs[0].KV[0].Dim(1), q.Dim(2), q.Dim(1)
-	a := splitArgs{items: rows.n, first: rows.first, hq: hq, blocks: s.blocks(window, !rows.split)}
+	// rounded up: the next tokens launch the same
+	a := splitArgs{items: rows.n, first: rows.first, hq: hq, blocks: (s.blocks(window, !rows.split) + 3) &^ 3}
 	if rows.split {
 		a.rows, a.items = s.plan.splitAt, s.plan.split
 	}
@@ -206,7 +207,11 @@ func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scal
 	} else if d <= 128 {
 		name = "attendTile2"
 	}
-	s.view(s.view(s.cache(s.kernel(), layer, heads, d, window), dst), q).Ptr(s.plan.tileAt).Float32(scale)
+	var wide int32
+	if d%4 == 0 && q.Stride(0)%4 == 0 && q.Stride(1)%4 == 0 && s.at(q)%16 == 0 {
+		wide = 1
+	}
+	s.view(s.view(s.cache(s.kernel(), layer, heads, d, window), dst), q).Ptr(s.plan.tileAt).Float32(scale).Int32(wide)
 	s.launch("attention", name, [3]uint32{uint32(s.plan.tiles), uint32(hq), 1}, [3]uint32{128, 1, 1}, 0)
 }
 

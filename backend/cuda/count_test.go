@@ -58,9 +58,9 @@ func TestCounts(t *testing.T) {
 		each   float64 // warp instructions per 32 weights, at most
 	}{
 		{tensor.F32, "gemv1_F32", 1.15, 5}, {tensor.BF16, "gemv1_BF16", 1.2, 5.5},
-		{tensor.Q8_0, "gemv1_Q8_0", 1.6, 9.5}, {tensor.Q4_K, "gemv1_Q4_K", 6, 15.5},
+		{tensor.Q8_0, "gemv1_Q8_0", 1.2, 7.6}, {tensor.Q4_K, "gemv1_Q4_K", 1.6, 8.8},
 	} {
-		const n, k = 256, 1024
+		const n, k = 64, 4096
 		c, bytes := linear(z.dt, 1, n, k, z.kernel)
 		ratio(z.kernel+": sectors read / weight bytes", float64(32*c.ReadSectors)/bytes, 1, z.read)
 		ratio(z.kernel+": warp instructions / 32 weights", float64(issued(c))/(n*k/32), 1, z.each)
@@ -72,7 +72,7 @@ func TestCounts(t *testing.T) {
 		c, _ := linear(dt, rows, n, k, kernel)
 		fma := float64(c.Issued[emu.FMA])
 		ratio(kernel+": FMA / needed", fma/(rows*n*k/32), 1, 1.001)
-		ratio(kernel+": FMA / warp instructions", fma/float64(issued(c)), 0.75, 1)
+		ratio(kernel+": FMA / warp instructions", fma/float64(issued(c)), 0.74, 1)
 		ratio(kernel+": shared passes / FMA", float64(c.SharedPasses)/fma, 0, 0.4)
 		ratio(kernel+": shared conflicts / shared passes", float64(c.SharedConflicts)/float64(c.SharedPasses), 0, 0.2)
 	}
@@ -92,7 +92,7 @@ func TestCounts(t *testing.T) {
 		ratio("attendBlocks4: sectors read / bytes of keys and values", float64(32*c.ReadSectors)/(2*4*hkv*d*(past+1)), 1, 1.1)
 		ratio("attendBlocks4: FMA / warp instructions", float64(c.Issued[emu.FMA])/float64(issued(c)), 0.34, 1)
 		c = attend("attendTile2", 448, 64, 2, 1, d)
-		ratio("attendTile2: FMA / warp instructions", float64(c.Issued[emu.FMA])/float64(issued(c)), 0.36, 1)
+		ratio("attendTile2: FMA / warp instructions", float64(c.Issued[emu.FMA])/float64(issued(c)), 0.5, 1)
 		ratio("attendTile2: shared passes / FMA", float64(c.SharedPasses)/float64(c.Issued[emu.FMA]), 0, 1)
 	}
 	{

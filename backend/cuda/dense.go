@@ -163,8 +163,7 @@ func (s *stream) Copy(dst, src tensor.Tensor) {
 		return
 	}
 	if dst.Contiguous() && src.Contiguous() {
-		s.busy = true
-		s.fails(s.dev.ctx.Copy(s.q, s.at(dst), s.at(src), n*size))
+		s.do(step{kind: copyWithin, to: s.at(dst), from: s.at(src), n: n * size}, nil)
 		return
 	}
 	var dim [tensor.MaxDims]int

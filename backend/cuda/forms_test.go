@@ -80,12 +80,17 @@ func (r *rig) ints(v []int32, dim ...int) tensor.Tensor {
 	return x
 }
 
-// random is a tensor of random values times scale.
+// tiny is a scale at which every sum is of subnormals: exact, and a sum that does
+// not begin with zero is seen.
+const tiny = 1e-41
+
+// random is a tensor of random values times scale, all bits of which matter:
+// products with weights of few bits are not exact, either.
 func (r *rig) random(rnd *tensortest.Rand, scale float32, dim ...int) tensor.Tensor {
 	r.t.Helper()
 	v := rnd.F32(tensortest.Ordinary, product(dim))
 	for i := range v {
-		v[i] *= scale
+		v[i] *= scale * 1.0123457
 	}
 	return r.f32(v, dim...)
 }
@@ -150,24 +155,42 @@ func (r *rig) weight(rnd *tensortest.Rand, dt tensor.DType, n, k int) backend.We
 
 func linearForms() []form {
 	var l []form
+	// Rows and outputs have all rests that a thread's part of a tile can have: the
+	// first row or output that is none is next to each of them once.
+	shapes := []struct {
+		rows, n, k int
+		kernel     string
+	}{{1, 70, 132, "gemv1"}, {1, 33, 4500, "gemv1"}, {3, 33, 132, "gemv4"}, {8, 64, 132, "gemv4"}, {5, 33, 4500, "gemv4"},
+		{9, 65, 132, "gemmSmall"}, {70, 130, 300, "gemmSmall"}, {11, 71, 40, "gemmSmall"}, {12, 68, 140, "gemmSmall"},
+		{44, 36, 40, "gemmSmall"}, {10, 33, 40, "gemmSmall"}, {13, 98, 40, "gemmSmall"}, {15, 35, 40, "gemmSmall"},
+		{129, 257, 132, "gemmLarge"}, {130, 66, 40, "gemmLarge"}, {131, 67, 40, "gemmLarge"}, {132, 68, 40, "gemmLarge"},
+		{65, 129, 40, "gemmLarge"}, {66, 130, 40, "gemmLarge"}, {67, 131, 40, "gemmLarge"}, {68, 132, 520, "gemmLarge"}}
 	for _, dt := range backendtest.Dtypes() {
-		for _, z := range []struct {
-			rows, n, k int
-			kernel     string
-		}{{1, 70, 132, "gemv1"}, {1, 33, 4500, "gemv1"}, {3, 33, 132, "gemv4"}, {8, 64, 132, "gemv4"}, {5, 33, 4500, "gemv4"},
-			{9, 65, 132, "gemmSmall"}, {70, 130, 300, "gemmSmall"}, {130, 257, 132, "gemmLarge"}, {129, 260, 520, "gemmLarge"}} {
+		for _, z := range shapes {
 			k := upTo(dt, z.k)
-			long := z.n*z.rows > 10000 && dt != tensor.BF16
-			l = append(l, form{fmt.Sprintf("Linear/%v/%dx%dx%d", dt, z.rows, z.n, k), []string{fmt.Sprintf("%s_%v", z.kernel, dt)}, long, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
-				w := r.weight(rnd, dt, z.n, k)
-				width := k
-				if z.kernel == "gemmSmall" {
-					width++ // rows that are not aligned
-				}
-				x, y := r.random(rnd, 1, z.rows, width).Cols(0, k), r.f32(nil, z.rows, z.n)
-				r.s.Linear(y, x, w)
-				return []tensor.Tensor{y}
-			}})
+			long := z.n*z.rows > 4000 && dt != tensor.BF16
+			one := func(name string, scale float32) {
+				l = append(l, form{fmt.Sprintf("Linear/%v/%dx%dx%d%s", dt, z.rows, z.n, k, name), []string{fmt.Sprintf("%s_%v", z.kernel, dt)}, long, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+					w := r.weight(rnd, dt, z.n, k)
+					width := k
+					if z.kernel == "gemmSmall" {
+						width++ // rows that are not aligned
+					}
+					v := rnd.F32(tensortest.Ordinary, z.rows*width)
+					for i := range v {
+						if v[i] *= scale; i/width&8 > 0 { // of the second eight rows of sixteen
+							v[i] *= tiny
+						}
+					}
+					x, y := r.f32(v, z.rows, width).Cols(0, k), r.f32(nil, z.rows, z.n)
+					r.s.Linear(y, x, w)
+					return []tensor.Tensor{y}
+				}})
+			}
+			one("", 1.0123457)
+			if z.rows < 8 {
+				one("/tiny", tiny)
+			}
 		}
 	}
 	l = append(l, form{"Project/70x130x300", []string{"project"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
@@ -187,32 +210,71 @@ func attentionForms() []form {
 	for _, z := range []struct {
 		past, rows, hq, hkv, d, window int
 		kernels                        []string
+		how                            string
 	}{
-		{130, 1, 2, 2, 64, 0, []string{"attendBlocks1", "mergeBlocks"}},
-		{2300, 1, 4, 1, 128, 0, []string{"attendBlocks4", "mergeBlocks"}},
-		{300, 2, 5, 1, 256, 200, []string{"attendBlocks4", "mergeBlocks"}},
-		{70, 3, 4, 1, 320, 0, []string{"attendBlocks4", "mergeBlocks"}},
-		{0, 33, 1, 1, 320, 0, []string{"attendBlocks1", "mergeBlocks"}},
-		{65, 40, 2, 1, 64, 0, []string{"attendTile1"}},
-		{0, 70, 2, 1, 132, 0, []string{"attendTile4"}},
-		{190, 35, 2, 1, 128, 150, []string{"attendTile2"}},
-		{190, 66, 1, 1, 20, 30, []string{"attendTile1"}},
-		{100, 33, 2, 2, 15, 0, []string{"attendTile1"}},
-		{128, 64, 1, 1, 256, 0, []string{"attendTile4"}},
-		{70, 2, 40, 1, 8, 0, []string{"attendBlocks4"}},
-		{70, 2, 6, 2, 12, 0, []string{"attendBlocks1"}},
-		{70, 1, 4, 1, 150, 40, []string{"attendBlocks4"}},
+		{130, 1, 2, 2, 64, 0, []string{"attendBlocks1", "mergeBlocks"}, ""},
+		{2300, 1, 4, 1, 128, 0, []string{"attendBlocks4", "mergeBlocks"}, ""},
+		{300, 2, 5, 1, 256, 200, []string{"attendBlocks4", "mergeBlocks"}, ""},
+		{70, 3, 4, 1, 320, 0, []string{"attendBlocks4", "mergeBlocks"}, ""},
+		{0, 33, 1, 1, 320, 0, []string{"attendBlocks1", "mergeBlocks"}, ""},
+		{70, 2, 40, 1, 8, 0, []string{"attendBlocks4"}, ""},
+		{70, 2, 6, 2, 12, 0, []string{"attendBlocks1"}, ""},
+		{70, 1, 4, 1, 150, 40, []string{"attendBlocks4"}, ""},
+		{200, 2, 5, 1, 140, 0, []string{"attendBlocks4"}, "odd"},
+		{200, 2, 2, 1, 136, 0, []string{"attendBlocks1"}, "odd"},
+		{100, 2, 4, 1, 132, 0, []string{"attendBlocks4"}, "queries"},
+		{100, 2, 4, 1, 133, 0, []string{"attendBlocks4"}, "queries"},
+		{100, 2, 4, 1, 40, 0, []string{"attendBlocks4"}, "values"},
+		{100, 2, 1, 1, 132, 0, []string{"attendBlocks1"}, "queries"},
+		{100, 2, 1, 1, 131, 0, []string{"attendBlocks1"}, "queries"},
+		{100, 2, 1, 1, 40, 0, []string{"attendBlocks1"}, "values"},
+		{65, 40, 2, 1, 64, 0, []string{"attendTile1"}, ""},
+		{190, 66, 1, 1, 20, 30, []string{"attendTile1"}, ""},
+		{100, 33, 2, 2, 15, 0, []string{"attendTile1"}, ""},
+		{70, 38, 1, 1, 36, 50, []string{"attendTile1"}, "odd"},
+		{30, 35, 1, 1, 62, 0, []string{"attendTile1"}, ""},
+		{90, 37, 1, 1, 13, 60, []string{"attendTile1"}, ""},
+		{20, 12, 1, 1, 60, 0, []string{"attendTile1"}, "queries"},
+		{20, 12, 1, 1, 60, 0, []string{"attendTile1"}, "values"},
+		{190, 35, 2, 1, 128, 150, []string{"attendTile2"}, ""},
+		{60, 40, 1, 1, 100, 0, []string{"attendTile2"}, "odd"},
+		{100, 41, 1, 1, 127, 90, []string{"attendTile2"}, ""},
+		{128, 38, 1, 1, 66, 40, []string{"attendTile2"}, ""},
+		{70, 33, 1, 1, 65, 0, []string{"attendTile2"}, ""},
+		{20, 12, 1, 1, 128, 0, []string{"attendTile2"}, "queries"},
+		{20, 12, 1, 1, 124, 0, []string{"attendTile2"}, "values"},
+		{0, 70, 2, 1, 132, 0, []string{"attendTile4"}, ""},
+		{128, 64, 1, 1, 256, 0, []string{"attendTile4"}, ""},
+		{60, 36, 1, 1, 200, 100, []string{"attendTile4"}, "odd"},
+		{100, 33, 1, 1, 255, 45, []string{"attendTile4"}, ""},
+		{190, 35, 1, 1, 160, 150, []string{"attendTile4"}, ""},
+		{70, 34, 1, 1, 130, 0, []string{"attendTile4"}, ""},
+		{90, 14, 1, 1, 193, 60, []string{"attendTile4"}, ""},
+		{20, 12, 1, 1, 256, 0, []string{"attendTile4"}, "queries"},
+		{20, 12, 1, 1, 252, 0, []string{"attendTile4"}, "values"},
 	} {
-		name := fmt.Sprintf("Attention/%d+%d/%d:%d/%d/%d", z.past, z.rows, z.hq, z.hkv, z.d, z.window)
+		name := fmt.Sprintf("Attention/%d+%d/%d:%d/%d/%d%s", z.past, z.rows, z.hq, z.hkv, z.d, z.window, z.how)
 		l = append(l, form{name, append(z.kernels, "attnScores"), false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 			var pages []tensor.Tensor
 			for range (z.past + z.rows + backend.Page - 1) / backend.Page {
+				if z.how == "odd" { // not at a multiple of 16 bytes
+					b, _ := r.f32(nil, 4*z.hkv*backend.Page*z.d+1).Buffer()
+					p, err := tensor.New(b, 4, tensor.F32, 4, z.hkv, backend.Page, z.d)
+					r.must(err)
+					pages = append(pages, p)
+					continue
+				}
 				pages = append(pages, r.f32(nil, 4, z.hkv, backend.Page, z.d))
 			}
 			put := func(from, n int) backend.Plan {
 				p := r.s.Plan([]backend.Seg{{Rows: n, Slot: from, Pos: from, KV: pages}})
 				v := rnd.F32(tensortest.Ordinary, 2*n*z.hkv*z.d)
-				if from > 0 {
+				for i := range v {
+					if v[i] *= 1.0123457; z.how == "values" && i >= len(v)/2 {
+						v[i] *= tiny
+					}
+				}
+				if from > 0 && z.how == "" {
 					v[len(v)-3] = float32(inf) // a value that the rows before must not see
 				}
 				r.s.PutKV(p, 1, r.f32(v[:len(v)/2], n, z.hkv, z.d), r.f32(v[len(v)/2:], n, z.hkv, z.d))
@@ -223,10 +285,18 @@ func attentionForms() []form {
 			}
 			p := put(z.past, z.rows)
 			q, y := r.random(rnd, 1, z.rows, z.hq, z.d), r.f32(nil, z.rows, z.hq, z.d)
-			w := r.f32(nil, z.rows, z.hq, z.past+z.rows)
-			r.s.Attention(y, q, p, 1, 0.125, z.window)
-			r.s.AttnWeights(w, q, p, 1, 0.125, z.window)
-			return []tensor.Tensor{y, w}
+			w, v := r.f32(nil, z.rows, z.hq, z.past+z.rows), r.f32(nil, z.rows, z.hq, z.past+z.rows)
+			scale := float32(0.125)
+			switch z.how {
+			case "odd":
+				q = r.random(rnd, 1, z.rows, z.hq, z.d+1).Cols(1, z.d+1)
+			case "queries": // the smallest scores matter
+				q, scale = r.random(rnd, tiny, z.rows, z.hq, z.d), 3e38
+			}
+			r.s.Attention(y, q, p, 1, scale, z.window)
+			r.s.AttnWeights(w, q, p, 1, scale, z.window)
+			r.s.AttnScores(v, q, p, 1, scale, z.window)
+			return []tensor.Tensor{y, w, v}
 		}})
 	}
 	return l
@@ -239,17 +309,19 @@ func deltaForms() []form {
 		if dk == 96 {
 			kernel = "gatedDelta"
 		}
-		l = append(l, form{"GatedDelta/" + kernel, []string{kernel}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
-			const hk, hv, dv, rows = 1, 2, 64, 6
-			var segs []backend.Seg
-			for i, n := range []int{1, 2, 3} {
-				segs = append(segs, backend.Seg{Row: i * (i + 1) / 2, Rows: n, DeltaIn: r.random(rnd, 1, 2, hv, dk, dv), DeltaOut: r.f32(nil, 2, hv, dk, dv)})
-			}
-			p, y := r.s.Plan(segs), r.f32(nil, rows, hv, dv)
-			r.s.GatedDelta(y, r.random(rnd, 0.1, rows, hk, dk), r.random(rnd, 0.1, rows, hk, dk), r.random(rnd, 1, rows, hv, dv),
-				r.random(rnd, 0.5, rows, hv), r.random(rnd, 0.5, rows, hv), p, 1)
-			return []tensor.Tensor{y, segs[0].DeltaOut, segs[1].DeltaOut, segs[2].DeltaOut}
-		}})
+		for _, scale := range []float32{1, tiny} {
+			l = append(l, form{fmt.Sprintf("GatedDelta/%s/%g", kernel, scale), []string{kernel}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+				const hk, hv, dv, rows = 1, 2, 64, 6
+				var segs []backend.Seg
+				for i, n := range []int{1, 2, 3} {
+					segs = append(segs, backend.Seg{Row: i * (i + 1) / 2, Rows: n, DeltaIn: r.random(rnd, scale, 2, hv, dk, dv), DeltaOut: r.f32(nil, 2, hv, dk, dv)})
+				}
+				p, y := r.s.Plan(segs), r.f32(nil, rows, hv, dv)
+				r.s.GatedDelta(y, r.random(rnd, 0.1, rows, hk, dk), r.random(rnd, 0.1, rows, hk, dk), r.random(rnd, scale, rows, hv, dv),
+					r.random(rnd, 0.5, rows, hv), r.random(rnd, 0.5, rows, hv), p, 1)
+				return []tensor.Tensor{y, segs[0].DeltaOut, segs[1].DeltaOut, segs[2].DeltaOut}
+			}})
+		}
 	}
 	return l
 }
@@ -285,14 +357,40 @@ func rowForms() []form {
 			return []tensor.Tensor{bits, w}
 		})
 	}
-	one("norms of 125 components", "gatedRMSNorm", func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
-		x, z, w := r.random(rnd, 1, 3, 2, 125), r.random(rnd, 1, 3, 2, 125), r.random(rnd, 1, 125)
-		a, b, c := r.f32(nil, 3, 2, 125), r.f32(nil, 3, 2, 125), r.f32(nil, 3, 2, 125)
-		r.s.GatedRMSNorm(a, x, z, w, 1e-6)
-		r.s.L2Norm(b, x, 1e-6, 0.25)
-		r.s.NormRoPE(c, x, w, 1e-6, nil, r.s.Plan([]backend.Seg{{Rows: 3}}))
-		return []tensor.Tensor{a, b, c}
-	})
+	for _, z := range []struct {
+		name       string
+		scale, eps float32
+		k          int
+	}{{"", 1, 1e-6, 125}, {"/long", 1, 1e-6, 1100}, {"/tiny", 1e-21, 1e-43, 125}, {"/large", 40, 1e-6, 300}} { // exp has its limits within ±104
+		one("norms of heads"+z.name, "gatedRMSNorm", func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			k := z.k
+			x, g, w := r.random(rnd, z.scale, 3, 2, k), r.random(rnd, 1, 3, 2, k), r.random(rnd, 1, k)
+			if z.scale > 1 {
+				g = x
+			}
+			a, b, c := r.f32(nil, 3, 2, k), r.f32(nil, 3, 2, k), r.f32(nil, 3, 2, k)
+			r.s.GatedRMSNorm(a, x, g, w, z.eps)
+			r.s.L2Norm(b, x, z.eps, 0.25)
+			r.s.NormRoPE(c, x, w, z.eps, nil, r.s.Plan([]backend.Seg{{Rows: 3}}))
+			return []tensor.Tensor{a, b, c}
+		})
+		one("elements"+z.name, "swiGLU", func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			k := z.k
+			x, g, w := r.random(rnd, 1, 3, k), r.random(rnd, z.scale, 3, k), r.random(rnd, 1, k)
+			var l []tensor.Tensor
+			y := func() tensor.Tensor { l = append(l, r.f32(nil, 3, k)); return l[len(l)-1] }
+			r.s.SwiGLU(y(), g, x)
+			r.s.SigmoidMul(y(), x, g)
+			r.s.AddGated(y(), x, x, r.random(rnd, z.scale, 3, 1))
+			r.s.DeltaGates(y(), y(), g, g, w, w)
+			r.s.RMSNorm(y(), g, w, z.eps)
+			r.s.LayerNorm(y(), g, w, w, z.eps)
+			r.s.Softmax(y(), g)
+			p := r.s.Plan([]backend.Seg{{Rows: 3, ConvIn: r.random(rnd, z.scale, 1, 3, k), ConvOut: r.f32(nil, 1, 3, k)}})
+			r.s.Conv(y(), g, r.random(rnd, 1, 4, k), p, 0)
+			return l
+		})
+	}
 	for size, dt := range map[int]tensor.DType{1: tensor.U8, 2: tensor.BF16, 4: tensor.F32} {
 		one(fmt.Sprintf("Copy/%v", dt), fmt.Sprintf("copy%d", size), func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 			src, dst := r.random(rnd, 1, 5*7*3*20), r.f32(nil, 5*7*3*20)

@@ -10,8 +10,9 @@ import (
 )
 
 // plan keeps the ragged tables of a pass on the device, in one piece: segments
-// (struct Seg of kernels/plan.cuh), tiles of rows for attention, addresses of
-// pages, the segment of each row, and the rows whose attention is split.
+// (struct Seg of kernels/plan.cuh), tiles of rows for attention, the segment of each
+// row, the rows whose attention is split, and addresses of pages. The last grow with
+// the text; they come last and the piece is rounded up, so that nothing moves.
 type plan struct {
 	segs []backend.Seg
 	rows int
@@ -59,10 +60,14 @@ func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 	p.segs = append(p.segs, segs...)
 	if n := len(segs); n > 0 {
 		p.rows = segs[n-1].Row + segs[n-1].Rows
+		s.list(p.rows == n)
 		s.upload(p)
 	}
 	return p
 }
+
+// planPiece is what the size of the tables is rounded up to, in bytes.
+const planPiece = 1024
 
 func (s *stream) upload(p *plan) {
 	le := binary.LittleEndian
@@ -98,14 +103,6 @@ func (s *stream) upload(p *plan) {
 			p.tiles++
 		}
 	}
-	pageAt := len(b)
-	p.aligned = true
-	for i := range p.segs {
-		for _, t := range p.segs[i].KV {
-			b = address(b, t)
-			p.aligned = p.aligned && s.at(t)%16 == 0
-		}
-	}
 	ofAt := len(b)
 	for i := range p.segs {
 		for range p.segs[i].Rows {
@@ -123,6 +120,16 @@ func (s *stream) upload(p *plan) {
 			p.split++
 		}
 	}
+	b = append(b, make([]byte, -len(b)&7)...)
+	pageAt := len(b)
+	p.aligned = true
+	for i := range p.segs {
+		for _, t := range p.segs[i].KV {
+			b = address(b, t)
+			p.aligned = p.aligned && s.at(t)%16 == 0
+		}
+	}
+	b = append(b, make([]byte, -len(b)&(planPiece-1))...)
 	p.host = b
 	if !s.room(&p.mem, len(b)) || !s.send(p.mem.ptr, b) {
 		return

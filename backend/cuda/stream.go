@@ -26,6 +26,8 @@ type stream struct {
 	reads  []pending // what lies in out
 	status status
 
+	graphs graphs
+
 	plan    plan
 	scratch [scratches]area
 	ropes   []angles
@@ -93,8 +95,9 @@ func (s *stream) Close() error {
 	c := s.dev.ctx
 	var errs []error
 	if s.q != 0 {
-		errs = append(errs, c.Sync(s.q))
+		errs = append(errs, s.flush(), c.Sync(s.q))
 	}
+	errs = append(errs, s.graphs.close(c)...)
 	for i := range s.scratch {
 		errs = append(errs, s.scratch[i].free(c))
 	}
@@ -169,10 +172,7 @@ func (s *stream) launch(module, name string, grid, block [3]uint32, shared int) 
 		}
 		s.funcs[name] = f
 	}
-	s.busy = true
-	if err := s.dev.ctx.Launch(s.q, f, driver.Launch{Grid: grid, Block: block, Shared: shared}, s.params.Bytes()); err != nil {
-		s.fails(fmt.Errorf("cuda: %s: %w", name, err))
-	}
+	s.do(step{kind: launchKernel, name: name, f: f, launch: driver.Launch{Grid: grid, Block: block, Shared: shared}}, s.params.Bytes())
 }
 
 // at gives the address of a tensor.

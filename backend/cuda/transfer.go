@@ -16,6 +16,7 @@ const ringBytes = 1 << 20
 type ring struct {
 	host []byte
 	used int
+	last int // where the last piece begins
 }
 
 func (r *ring) open(c driver.Context) (err error) {
@@ -34,6 +35,7 @@ func (r *ring) close(c driver.Context) error {
 
 // take gives up to n bytes of what is free, none if it is full.
 func (r *ring) take(n int) []byte {
+	r.last = r.used
 	b := r.host[r.used:min(r.used+n, len(r.host))]
 	r.used = min((r.used+len(b)+63)&^63, len(r.host))
 	return b
@@ -45,9 +47,13 @@ type pending struct{ dst, src []byte }
 // wait waits for the device and hands out what was read.
 func (s *stream) wait() error {
 	if s.busy {
-		if err := s.dev.ctx.Sync(s.q); err != nil {
+		err := s.flush()
+		if late := s.dev.ctx.Sync(s.q); err == nil && late != nil {
+			err = fmt.Errorf("cuda: %w", late)
+		}
+		if err != nil {
 			s.reads, s.in.used, s.out.used = s.reads[:0], 0, 0
-			return fmt.Errorf("cuda: %w", err)
+			return err
 		}
 		s.busy = false
 	}
@@ -83,9 +89,7 @@ func (s *stream) Read(dst []byte, src tensor.Tensor) {
 			}
 			continue
 		}
-		s.busy = true
-		if err := s.dev.ctx.CopyOut(s.q, piece, p); err != nil {
-			s.fails(fmt.Errorf("cuda: Read of %v: %w", src, err))
+		if s.do(step{kind: copyOut, to: p, at: s.out.last, n: len(piece)}, nil); s.err != nil {
 			return
 		}
 		s.reads = append(s.reads, pending{dst[:len(piece)], piece})
@@ -113,9 +117,7 @@ func (s *stream) send(p driver.Ptr, src []byte) bool {
 			continue
 		}
 		copy(piece, src)
-		s.busy = true
-		if err := s.dev.ctx.CopyIn(s.q, p, piece); err != nil {
-			s.fails(fmt.Errorf("cuda: copying %d bytes to the device: %w", len(piece), err))
+		if s.do(step{kind: copyIn, to: p, at: s.in.last, n: len(piece)}, nil); s.err != nil {
 			return false
 		}
 		src, p = src[len(piece):], p+driver.Ptr(len(piece))
@@ -184,10 +186,7 @@ func (s *stream) Sync() error {
 		return s.err
 	}
 	if s.status.used {
-		if err := s.dev.ctx.CopyOut(s.q, s.status.host, s.status.mem.ptr); err != nil {
-			s.fails(fmt.Errorf("cuda: reading the status: %w", err))
-		}
-		s.busy = true
+		s.do(step{kind: copyStatus, to: s.status.mem.ptr}, nil)
 	}
 	s.fails(s.wait())
 	if s.status.used {

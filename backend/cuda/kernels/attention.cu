@@ -127,7 +127,7 @@ template <int Q> DEV void attendBlocks(const Cache &a, const View &q, const Spli
   for (int item = blockIdx.z; item < out.items; item += gridDim.z) {
     int row = out.rows ? out.rows[item] : out.first + item, lo;
     const Seg &s = a.segs[a.segOf[row]];
-    int own = sees(a, s, row, lo), b = lo / 64 + blockIdx.x;
+    int own = sees(a, s, row, lo), b = (lo >> 6) + blockIdx.x;
     if (b * 64 > own) continue;
     const float *k = page(a, s, 0, hk, b), *v = page(a, s, 1, hk, b);
     bool see[2] = {b * 64 + lane >= lo && b * 64 + lane <= own, b * 64 + lane + 32 >= lo && b * 64 + lane + 32 <= own};
@@ -183,7 +183,7 @@ KERNEL __launch_bounds__(32) mergeBlocks(Cache a, View dst, Split in, float2 *fi
 #pragma unroll 1
   for (int item = blockIdx.z; item < in.items; item += gridDim.z) {
     int row = in.rows ? in.rows[item] : in.first + item, lo;
-    int own = sees(a, a.segs[a.segOf[row]], row, lo), n = own / 64 - lo / 64 + 1;
+    int own = sees(a, a.segs[a.segOf[row]], row, lo), n = (own >> 6) - (lo >> 6) + 1;
     i64 at = ((i64)item * in.hq + h) * in.blocks;
     float m = minusInf(), l = 0.0f, o = 0.0f;
 #pragma unroll 1
@@ -286,8 +286,9 @@ KERNEL __launch_bounds__(128) moments(float *sum, float *square, View w, int slo
 }
 
 // attendTile: one CTA of 128 threads per tile and query head walks over the key
-// blocks. NC chunks of 64 components. grid (tiles, hq).
-template <int NC> DEV void attendTile(const Cache &a, const View &dst, const View &q, const Tile *tiles, float scale) {
+// blocks. NC chunks of 64 components; the first half of them are whole. With wide, rows of q can be read in 16 bytes,
+// too. grid (tiles, hq).
+template <int NC> DEV void attendTile(const Cache &a, const View &dst, const View &q, const Tile *tiles, float scale, int wide) {
   enum { TQ = 32, LQ = TQ + 4, LK = 68, CH = 32 };
   __shared__ __align__(16) float sq[CH][LQ], sk[64][LK], sp[64][LQ]; // sk holds keys [CH], then values [64]
   __shared__ float sm[TQ], sl[TQ], sal[TQ], sbe[TQ];
@@ -297,6 +298,7 @@ template <int NC> DEV void attendTile(const Cache &a, const View &dst, const Vie
   int hk = h / (dst.heads / a.heads), own0 = s.slot + t.row, lo0 = a.window > 0 ? max(0, own0 - a.window + 1) : 0;
   int own1 = own0 + t.rows - 1, lo1 = a.window > 0 ? max(0, own1 - a.window + 1) : 0; // of the last row
   const float *qp = q.p + (i64)(s.row + t.row) * q.stride + h * q.stride2;
+  const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   float o[NC][4][4];
 #pragma unroll
   for (int n = 0; n < NC; n++)
@@ -309,9 +311,8 @@ template <int NC> DEV void attendTile(const Cache &a, const View &dst, const Vie
     sl[tid] = 0.0f;
   }
 #pragma unroll 1
-  for (int b = lo0 / 64; b * 64 <= own1; b++) {
+  for (int b = lo0 >> 6; b * 64 <= own1; b++) {
     const float *k = page(a, s, 0, hk, b), *v = page(a, s, 1, hk, b);
-    bool whole = b * 64 + 63 <= own0 && b * 64 >= lo1; // every row sees every slot
     float acc[4][4], total[4][4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -320,21 +321,32 @@ template <int NC> DEV void attendTile(const Cache &a, const View &dst, const Vie
 #pragma unroll 1
     for (int c0 = 0; c0 < d; c0 += CH) {
       __syncthreads();
+      if (wide) { // a lane per row: neighbouring words of shared memory
+        const float *from = qp + lane * q.stride + c0;
 #pragma unroll
-      for (int i = 0; i < TQ * CH / 128; i++) {
-        int e = tid + i * 128, c = e % CH, r = e / CH;
-        sq[c][r] = r < t.rows && c0 + c < d ? qp[r * q.stride + c0 + c] : 0.0f;
-      }
-#pragma unroll
-      for (int i = 0; i < 64 * CH / 128; i++) {
-        int e = tid + i * 128, c, j;
-        if (d & 3) {
-          j = e & 63, c = e >> 6;
-        } else {
-          c = e / 256 * 4 + (e & 3), j = (e >> 2) & 63;
+        for (int c = wy * 4; c < CH; c += 16) {
+          float4 x = lane < t.rows && c0 + c < d ? *(const float4 *)(from + c) : zero;
+          sq[c][lane] = x.x, sq[c + 1][lane] = x.y, sq[c + 2][lane] = x.z, sq[c + 3][lane] = x.w;
         }
-        int slot = b * 64 + j;
-        sk[c][j] = c0 + c < d && slot >= lo0 && slot <= own1 ? k[turned(c0 + c, j, d)] : 0.0f;
+      } else {
+#pragma unroll
+        for (int i = 0; i < TQ * CH / 128; i++) {
+          int e = tid + i * 128, c = e % CH, r = e / CH;
+          sq[c][r] = r < t.rows && c0 + c < d ? qp[r * q.stride + c0 + c] : 0.0f;
+        }
+      }
+      int j = tid & 63, slot = b * 64 + j; // of the key that a thread fetches
+      bool in = slot >= lo0 && slot <= own1;
+      if (a.wide) {
+        const float *from = k + c0 * 64 + j * 4;
+#pragma unroll
+        for (int c = tid >> 6 << 2; c < CH; c += 8) {
+          float4 x = in && c0 + c < d ? *(const float4 *)(from + c * 64) : zero;
+          sk[c][j] = x.x, sk[c + 1][j] = x.y, sk[c + 2][j] = x.z, sk[c + 3][j] = x.w;
+        }
+      } else {
+#pragma unroll 4
+        for (int c = tid >> 6; c < CH; c += 2) sk[c][j] = in && c0 + c < d ? k[turned(c0 + c, j, d)] : 0.0f;
       }
       __syncthreads();
 #pragma unroll 4
@@ -346,7 +358,7 @@ template <int NC> DEV void attendTile(const Cache &a, const View &dst, const Vie
 #pragma unroll
           for (int j = 0; j < 4; j++) acc[i][j] = fma32(xs[i], ys[j], acc[i][j]);
       }
-      if (c0 % 128 == 128 - CH || c0 + CH >= d) {
+      if ((c0 & 127) == 128 - CH || c0 + CH >= d) {
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -361,33 +373,46 @@ template <int NC> DEV void attendTile(const Cache &a, const View &dst, const Vie
 #pragma unroll
       for (int j = 0; j < 4; j++) sp[tx * 4 + j][ty * 4 + i] = mul(total[i][j], scale);
     __syncthreads();
-    // Each warp has eight rows: maximum, weights, sum and factors.
+    // Each warp has eight rows: maximum, weights and sum of the block, then the
+    // factors, a lane per row.
+    float mb = minusInf(), lb = 0.0f;
 #pragma unroll 1
-    for (int r = wy * 8; r < wy * 8 + 8; r++) {
-      int own = own0 + r, lo = a.window > 0 ? max(0, own - a.window + 1) : 0, j = b * 64 + lane;
+    for (int i = 0; i < 8; i++) {
+      int r = wy * 8 + i, own = own0 + r, lo = a.window > 0 ? max(0, own - a.window + 1) : 0, j = b * 64 + lane;
       bool see[2] = {r < t.rows && j >= lo && j <= own, r < t.rows && j + 32 >= lo && j + 32 <= own};
-      float p[2] = {sp[lane][r], sp[lane + 32][r]}, mb, lb;
-      blockStats(p, see, mb, lb);
+      float p[2] = {sp[lane][r], sp[lane + 32][r]}, m, l;
+      blockStats(p, see, m, l);
       sp[lane][r] = p[0];
       sp[lane + 32][r] = p[1];
-      if (lane == 0) {
-        float m = sm[r], top = mb > m ? mb : m, al = exp32(sub(m, top)), be = exp32(sub(mb, top));
-        bool any = r < t.rows && max(lo, b * 64) <= min(own, b * 64 + 63);
-        sal[r] = al;
-        sbe[r] = any ? be : -1.0f; // no factor is negative
-        if (any) {
-          sl[r] = fma32(lb, be, mul(sl[r], al));
-          sm[r] = top;
-        }
+      if (lane == i) mb = m, lb = l;
+    }
+    if (lane < 8) {
+      int r = wy * 8 + lane, own = own0 + r, lo = a.window > 0 ? max(0, own - a.window + 1) : 0;
+      bool any = r < t.rows && max(lo, b * 64) <= min(own, b * 64 + 63);
+      float m = sm[r], top = mb > m ? mb : m, al = exp32(sub(m, top)), be = exp32(sub(mb, top));
+      sal[r] = al;
+      sbe[r] = any ? be : -1.0f; // no factor is negative
+      if (any) {
+        sl[r] = fma32(lb, be, mul(sl[r], al));
+        sm[r] = top;
       }
     }
 #pragma unroll
     for (int n = 0; n < NC; n++) {
       __syncthreads();
+      if (a.wide) {
+        int c = n * 64 + tx * 4;
+#pragma unroll
+        for (int j = ty; j < 64; j += 8) {
+          int slot = b * 64 + j;
+          *(float4 *)&sk[j][tx * 4] = (n < NC / 2 || c < d) && slot >= lo0 && slot <= own1 ? *(const float4 *)(v + j * d + c) : zero;
+        }
+      } else {
 #pragma unroll 4
-      for (int i = 0; i < 64 * 64 / 128; i++) {
-        int e = tid + i * 128, c = e & 63, j = e >> 6, slot = b * 64 + j;
-        sk[j][c] = n * 64 + c < d && slot >= lo0 && slot <= own1 ? v[j * d + n * 64 + c] : 0.0f;
+        for (int i = 0; i < 64 * 64 / 128; i++) {
+          int e = tid + i * 128, c = e & 63, j = e >> 6, slot = b * 64 + j;
+          sk[j][c] = (n < NC / 2 || n * 64 + c < d) && slot >= lo0 && slot <= own1 ? v[j * d + n * 64 + c] : 0.0f;
+        }
       }
       __syncthreads();
       float ob[4][4];
@@ -395,20 +420,10 @@ template <int NC> DEV void attendTile(const Cache &a, const View &dst, const Vie
       for (int i = 0; i < 4; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++) ob[i][j] = 0.0f;
-      if (whole) {
-#pragma unroll 4
-        for (int j = 0; j < 64; j++) {
-          float4 x = *(const float4 *)&sp[j][ty * 4], y = *(const float4 *)&sk[j][tx * 4];
-          float xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-          for (int i = 0; i < 4; i++)
-#pragma unroll
-            for (int c = 0; c < 4; c++) ob[i][c] = fma32(xs[i], ys[c], ob[i][c]);
-        }
-      } else {
-        int from = max(lo0 - b * 64, 0), to = min(own1 - b * 64, 63);
+      // some takes slots that not every row sees.
+      auto some = [&](int j, int end) {
 #pragma unroll 1
-        for (int j = from; j <= to; j++) {
+        for (; j < end; j++) {
           float4 x = *(const float4 *)&sp[j][ty * 4], y = *(const float4 *)&sk[j][tx * 4];
           float xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
@@ -419,7 +434,21 @@ template <int NC> DEV void attendTile(const Cache &a, const View &dst, const Vie
             for (int c = 0; c < 4; c++) ob[i][c] = see ? fma32(xs[i], ys[c], ob[i][c]) : ob[i][c];
           }
         }
+      };
+      // Slots [all0, all1) are seen by every row, of those in [from, to) that some see.
+      int from = max(lo0 - b * 64, 0), to = min(own1 - b * 64 + 1, 64), all0 = max(lo1 - b * 64, 0), all1 = min(own0 - b * 64 + 1, 64);
+      if (all0 >= all1) all0 = all1 = to;
+      some(from, all0);
+#pragma unroll 4
+      for (int j = all0; j < all1; j++) {
+        float4 x = *(const float4 *)&sp[j][ty * 4], y = *(const float4 *)&sk[j][tx * 4];
+        float xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+          for (int c = 0; c < 4; c++) ob[i][c] = fma32(xs[i], ys[c], ob[i][c]);
       }
+      some(all1, to);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         float al = sal[ty * 4 + i], be = sbe[ty * 4 + i];
@@ -440,9 +469,9 @@ template <int NC> DEV void attendTile(const Cache &a, const View &dst, const Vie
     for (int n = 0; n < NC; n++)
 #pragma unroll
       for (int c = 0; c < 4; c++)
-        if (n * 64 + tx * 4 + c < d) out[n * 64 + tx * 4 + c] = mul(o[n][i][c], f);
+        if (n < NC / 2 || n * 64 + tx * 4 + c < d) out[n * 64 + tx * 4 + c] = mul(o[n][i][c], f);
   }
 }
-KERNEL __launch_bounds__(128) attendTile1(Cache a, View dst, View q, const Tile *tiles, float scale) { attendTile<1>(a, dst, q, tiles, scale); }
-KERNEL __launch_bounds__(128) attendTile2(Cache a, View dst, View q, const Tile *tiles, float scale) { attendTile<2>(a, dst, q, tiles, scale); }
-KERNEL __launch_bounds__(128) attendTile4(Cache a, View dst, View q, const Tile *tiles, float scale) { attendTile<4>(a, dst, q, tiles, scale); }
+KERNEL __launch_bounds__(128) attendTile1(Cache a, View dst, View q, const Tile *tiles, float scale, int wide) { attendTile<1>(a, dst, q, tiles, scale, wide); }
+KERNEL __launch_bounds__(128) attendTile2(Cache a, View dst, View q, const Tile *tiles, float scale, int wide) { attendTile<2>(a, dst, q, tiles, scale, wide); }
+KERNEL __launch_bounds__(128) attendTile4(Cache a, View dst, View q, const Tile *tiles, float scale, int wide) { attendTile<4>(a, dst, q, tiles, scale, wide); }

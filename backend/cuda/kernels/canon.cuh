@@ -143,7 +143,7 @@ template <class F> DEV float rsumCTA(const float *x, int n, float *part) {
     float v = from < n ? rsumBlock<F>(x + from, min(1024, n - from)) : 0.0f;
     if (threadIdx.x == 0) part[w] = v;
     __syncthreads();
-    int used = min(warps, (n - b + 1023) / 1024);
+    int used = min(warps, (n - b + 1023) >> 10);
 #pragma unroll 1
     for (int i = 0; i < used; i++) total = add(total, part[i]);
     __syncthreads();

@@ -6,7 +6,7 @@
 template <int T> struct Panels {
   const Weight &w;
   __device__ __forceinline__ void load(float *out, int n, int k8) const {
-    if (n < (w.n + 31) / 32 * 32 && k8 * 8 < w.k) {
+    if ((n & -32) < w.n && (T > F16 || k8 * 8 < w.k)) { // blocks are whole tiles
       load8<T>(out, w.p + (i64)(n >> 5) * w.panel, n & 31, k8);
     } else {
 #pragma unroll

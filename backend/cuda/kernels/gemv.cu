@@ -3,40 +3,54 @@
 // blocks, whose sums are then added in ascending order.
 #include "weights.cuh"
 
-template <int T, int R> DEV void chain(float *acc, const float *sx, const char *panel, int lane, int k8, int n8) {
-  const int ahead = T <= F16 ? 16 : 4; // values read together, times 8
-  if (T >= Q2_K || n8 == 16) { // blocks of 256 values are never cut
-#pragma unroll 1
-    for (int j0 = 0; j0 < 16; j0 += ahead) {
+// eight takes a group of eight weights to the chains of R rows.
+template <int R> DEV void eight(float *acc, const float *sx, const float *w) {
 #pragma unroll
-      for (int j = j0; j < j0 + ahead; j++) {
+  for (int r = 0; r < R; r++) {
+    float4 a = *(const float4 *)&sx[r * 128], b = *(const float4 *)&sx[r * 128 + 4];
+    acc[r] = fma32(a.x, w[0], acc[r]);
+    acc[r] = fma32(a.y, w[1], acc[r]);
+    acc[r] = fma32(a.z, w[2], acc[r]);
+    acc[r] = fma32(a.w, w[3], acc[r]);
+    acc[r] = fma32(b.x, w[4], acc[r]);
+    acc[r] = fma32(b.y, w[5], acc[r]);
+    acc[r] = fma32(b.z, w[6], acc[r]);
+    acc[r] = fma32(b.w, w[7], acc[r]);
+  }
+}
+
+// chain follows n8 groups from k8 on, a multiple of 16; sx holds their inputs.
+template <int T, int R> DEV void chain(float *acc, const float *sx, const char *panel, int lane, u32 k8, u32 n8) {
+  if constexpr (T <= F16) {
+    if (n8 == 16) { // all weights are asked for before the first is used
+#pragma unroll
+      for (int j = 0; j < 16; j++) {
         float w[8];
         load8<T>(w, panel, lane, k8 + j);
-#pragma unroll
-        for (int r = 0; r < R; r++) {
-          float4 a = *(const float4 *)&sx[r * 128 + j * 8], b = *(const float4 *)&sx[r * 128 + j * 8 + 4];
-          acc[r] = fma32(a.x, w[0], acc[r]);
-          acc[r] = fma32(a.y, w[1], acc[r]);
-          acc[r] = fma32(a.z, w[2], acc[r]);
-          acc[r] = fma32(a.w, w[3], acc[r]);
-          acc[r] = fma32(b.x, w[4], acc[r]);
-          acc[r] = fma32(b.y, w[5], acc[r]);
-          acc[r] = fma32(b.z, w[6], acc[r]);
-          acc[r] = fma32(b.w, w[7], acc[r]);
-        }
+        eight<R>(acc, sx + j * 8, w);
       }
+      return;
     }
-    return;
-  }
-  if constexpr (T < Q2_K) {
 #pragma unroll 1
-    for (int j = 0; j < n8; j++) {
+    for (u32 j = 0; j < n8; j++) {
       float w[8];
       load8<T>(w, panel, lane, k8 + j);
+      eight<R>(acc, sx + j * 8, w);
+    }
+  } else { // whole blocks; scales are unpacked once, words with codes of two blocks read once
+    const int step = Layout<T>::pairs ? 4 : 8;
+#pragma unroll 1
+    for (u32 s = 0; s < (Layout<T>::pairs ? n8 / step : 16 / step); s++, sx += step * 8) {
+      u32 first = k8 / step + s, p = step == 8 ? first % 4 : 0, c = step == 8 ? 0 : first & 1;
+      const u32 *u = unitOf<T>(panel, lane, first * step);
+      float d, m;
 #pragma unroll
-      for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int i = 0; i < 8; i++) acc[r] = fma32(sx[r * 128 + j * 8 + i], w[i], acc[r]);
+      for (int j = 0; j < step; j++) {
+        if (j % Layout<T>::run == 0) scales<T>(u, p, c + j / 4, j % 4, d, m);
+        float w[8];
+        group<T>(w, u, p, c + j / 4, j % 4, d, m);
+        eight<R>(acc, sx + j * 8, w);
+      }
     }
   }
 }
@@ -48,7 +62,7 @@ template <int T, int R> DEV void gemv(const View &dst, const View &x, const Weig
   int lane = threadIdx.x, wy = threadIdx.y, warps = blockDim.y, r0 = blockIdx.y * R;
   float *sx = (float *)shared + wy * R * 128, *part = (float *)shared + warps * R * 128;
   const char *panel = w.p + blockIdx.x * w.panel;
-  int blocks = (w.k + 127) / 128, groups = (w.k + 7) / 8;
+  int blocks = (w.k + 127) >> 7, groups = (w.k + 7) >> 3;
   float total = 0.0f; // of row r0 + wy
 #pragma unroll 1
   for (int first = 0; first < blocks; first += warps) {
@@ -57,9 +71,9 @@ template <int T, int R> DEV void gemv(const View &dst, const View &x, const Weig
 #pragma unroll
       for (int r = 0; r < R; r++)
 #pragma unroll
-        for (int i = lane; i < 128; i += 32) {
-          int k = b * 128 + i;
-          sx[r * 128 + i] = k < w.k && r0 + r < x.rows ? x.flat(r0 + r)[k] : 0.0f;
+        for (int j = 0; j < 4; j++) {
+          int i = 32 * j + lane, k = b * 128 + i;
+          sx[r * 128 + i] = (T >= Q2_K || k < w.k) && r0 + r < x.rows ? x.flat(r0 + r)[k] : 0.0f;
         }
       __syncwarp();
       float acc[R];

@@ -25,7 +25,7 @@ KERNEL embed(View dst, const int *ids, Weight w, Status *st, u32 op) {
 // block is the chain of one block of 128 inputs.
 DEV float block(const float *x, const Weight &w, const char *panel, int lane, int b) {
   float acc = 0.0f;
-  int last = min(b * 16 + 16, (w.k + 7) / 8);
+  int last = min(b * 16 + 16, (w.k + 7) >> 3);
 #pragma unroll 1
   for (int k8 = b * 16; k8 < last; k8++) {
     float v[8];
@@ -40,7 +40,7 @@ DEV float block(const float *x, const Weight &w, const char *panel, int lane, in
 // linearRows: a warp per output and row, its lanes take blocks.
 // grid (outputs, rows).
 KERNEL linearRows(View dst, View x, const int *ids, Weight w, Status *st, u32 op) {
-  int id = ids[blockIdx.x], lane = threadIdx.x, blocks = (w.k + 127) / 128;
+  int id = ids[blockIdx.x], lane = threadIdx.x, blocks = (w.k + 127) >> 7;
   if (id < 0 || id >= w.n) {
     if (lane == 0) fail(st, op, id, w.n, 0);
     return;
@@ -67,7 +67,7 @@ struct Expert {
 // dotPanel is DOT of x with the 32 outputs of a panel by a CTA of (32, W) threads,
 // for every thread of its lane. part has room for W·32 floats.
 DEV float dotPanel(const float *x, const Weight &w, int panel, float *part) {
-  int lane = threadIdx.x, wy = threadIdx.y, warps = blockDim.y, blocks = (w.k + 127) / 128;
+  int lane = threadIdx.x, wy = threadIdx.y, warps = blockDim.y, blocks = (w.k + 127) >> 7;
   float total = 0.0f;
 #pragma unroll 1
   for (int first = 0; first < blocks; first += warps) {

@@ -35,7 +35,7 @@ DEV void gemm(const View &dst, const View &x, const B &right, int N, int K) {
 #pragma unroll
     for (int i = 0; i < nb; i++) {
       int e = tid + i * threads;
-      right.load(w[i], n0 + e % BN, k0 / 8 + e / BN);
+      right.load(w[i], n0 + e % BN, (k0 >> 3) + e / BN);
     }
   };
   auto store = [&](int buf) {
@@ -63,7 +63,7 @@ DEV void gemm(const View &dst, const View &x, const B &right, int N, int K) {
   fetch(0);
   store(0);
   __syncthreads();
-  int tiles = (K + BK - 1) / BK;
+  int tiles = (K + BK - 1) >> 4;
 #pragma unroll 1
   for (int t = 0; t < tiles; t++) {
     int buf = t & 1;
@@ -80,7 +80,7 @@ DEV void gemm(const View &dst, const View &x, const B &right, int N, int K) {
 #pragma unroll
         for (int j = 0; j < TN; j++) acc[i][j] = fma32(a[i], b[j], acc[i][j]);
     }
-    if (t % 8 == 7 || t + 1 == tiles) {
+    if ((t & 7) == 7 || t + 1 == tiles) {
 #pragma unroll
       for (int i = 0; i < TM; i++)
 #pragma unroll

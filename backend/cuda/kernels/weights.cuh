@@ -27,29 +27,94 @@ DEV float half32(u32 h) {
 DEV float lowHalf(u32 w) { return half32(w & 0xffffu); }
 DEV float highHalf(u32 w) { return half32(w >> 16); }
 
-// at is word i of a lane's unit.
-DEV u32 at(const u32 *u, int i) { return __ldg(u + i * 32); }
+// at is word i of a lane's unit. A plain load: what is read twice is loaded once.
+DEV u32 at(const u32 *u, int i) { return u[i * 32]; }
 DEV int byteOf(u32 w, int i) { return (w >> (8 * i)) & 255; }
 
-// scales45 unpacks scale and minimum b of a Q4_K or Q5_K block from its 12 bytes.
-DEV void scales45(const u32 *u, int first, int b, float &sc, float &mn) {
-  int i = b & 3;
-  u32 s0 = byteOf(at(u, first), i), s1 = byteOf(at(u, first + 1), i), s2 = byteOf(at(u, first + 2), i);
-  u32 s = b < 4 ? s0 & 63 : (s2 & 15) | (s0 >> 6) << 4;
-  u32 m = b < 4 ? s1 & 63 : s2 >> 4 | (s1 >> 6) << 4;
-  sc = (float)(int)s;
-  mn = (float)(int)m;
+// Layout says how a block type lies: groups of 8 values in a unit and under one
+// scale, words of a unit, the words before its codes, and the code of zero.
+template <int T> struct Layout {
+  static const bool pairs = T >= Q8_0 && T <= Q5_1; // two blocks of 32 in a unit
+  static const bool minimum = T == Q4_1 || T == Q5_1 || T == Q2_K || T == Q4_K || T == Q5_K;
+  static const int unit = pairs ? 8 : 32, run = T == Q2_K || T == Q3_K || T == Q6_K ? 2 : 4;
+  static const int words = T == Q8_0 ? 17 : T == Q4_0 ? 9 : T == Q4_1 ? 10 : T == Q5_0 ? 11 : T == Q5_1 ? 12 : T == Q2_K ? 21 : T == Q3_K ? 28 : T == Q4_K ? 36 : T == Q5_K ? 44 : 53;
+  static const int head = T == Q8_0 || T == Q4_0 ? 1 : T == Q4_1 ? 2 : T == Q5_0 ? 3 : T == Q5_1 ? 4 : 0;
+  static const int zero = T == Q8_0 ? 128 : T == Q4_0 ? 8 : T == Q5_0 ? 16 : T == Q3_K ? 4 : T == Q6_K ? 32 : 0;
+};
+
+// unitOf is where a lane's words of the unit with group k8 begin.
+template <int T> DEV const u32 *unitOf(const char *panel, int lane, u32 k8) {
+  return (const u32 *)panel + (i64)(k8 / Layout<T>::unit) * (Layout<T>::words * 32) + lane;
+}
+
+// Within a unit, group g of 8 values lies in block c of 32 of pair p of blocks.
+// Compilers see what loops over g and c share.
+
+// scales gives the factor d and the minimum m of a group.
+template <int T> DEV void scales(const u32 *u, u32 p, u32 c, u32 g, float &d, float &m) {
+  u32 b = 2 * p + c, k = 2 * b + g / 2; // block of 32 and of 16
+  m = 0.0f;
+  if (Layout<T>::pairs && Layout<T>::minimum) {
+    u32 w = at(u, b);
+    d = lowHalf(w), m = highHalf(w);
+  } else if (Layout<T>::pairs) {
+    d = half32(at(u, 0) >> (16 * b) & 0xffffu);
+  } else if (T == Q2_K) {
+    u32 s = byteOf(at(u, k >> 2), k & 3), dm = at(u, 20);
+    d = mul(lowHalf(dm), (float)(int)(s & 15)), m = mul(highHalf(dm), (float)(int)(s >> 4));
+  } else if (T == Q3_K) {
+    u32 lo = byteOf(at(u, 24 + ((k & 7) >> 2)), k & 3) >> (4 * (k >> 3)) & 15;
+    u32 hi = byteOf(at(u, 26), k & 3) >> (2 * (k >> 2)) & 3;
+    d = mul(lowHalf(at(u, 27)), (float)((int)(lo | hi << 4) - 32));
+  } else if (T == Q4_K || T == Q5_K) { // six bits each from 12 bytes
+    u32 dm = at(u, 0), s0 = byteOf(at(u, 1), b & 3), s1 = byteOf(at(u, 2), b & 3), s2 = byteOf(at(u, 3), b & 3);
+    u32 sc = b < 4 ? s0 & 63 : (s2 & 15) | (s0 >> 6) << 4;
+    u32 mn = b < 4 ? s1 & 63 : s2 >> 4 | (s1 >> 6) << 4;
+    d = mul(lowHalf(dm), (float)(int)sc), m = mul(highHalf(dm), (float)(int)mn);
+  } else {
+    int s = (int)(at(u, 48 + (k >> 2)) << (24 - 8 * (k & 3))) >> 24;
+    d = mul(lowHalf(at(u, 52)), (float)s);
+  }
+}
+
+// codes gives the codes of values 4i to 4i + 3 of a group, one per byte.
+template <int T> DEV u32 codes(const u32 *u, u32 p, u32 c, u32 g, u32 i) {
+  const int head = Layout<T>::head;
+  u32 b = 2 * p + c, n = p >> 1, j = 2 * (p & 1) + c, l = 2 * g + i;
+  if (T == Q8_0) return at(u, head + 8 * b + l) ^ 0x80808080u;
+  if (Layout<T>::pairs) {
+    u32 w = at(u, head + 4 * b + 2 * (g & 1) + i) >> (4 * (g >> 1)) & 0x0f0f0f0fu;
+    if (T == Q5_0 || T == Q5_1) { // fifth bits, four neighbouring ones of a word
+      u32 four = at(u, (T == Q5_1 ? 2 : 1) + b) >> (4 * l) & 15;
+      w |= (four * 0x00204081u & 0x01010101u) << 4;
+    }
+    return w;
+  }
+  if (T == Q2_K) return at(u, 4 + 8 * n + l) >> (2 * j) & 0x03030303u;
+  if (T == Q3_K) return (at(u, 8 + 8 * n + l) >> (2 * j) & 0x03030303u) | (at(u, l) >> (4 * n + j) & 0x01010101u) << 2;
+  if (T == Q4_K) return at(u, 4 + 8 * p + l) >> (4 * c) & 0x0f0f0f0fu;
+  if (T == Q5_K) return (at(u, 12 + 8 * p + l) >> (4 * c) & 0x0f0f0f0fu) | (at(u, 4 + l) >> b & 0x01010101u) << 4;
+  return (at(u, 16 * n + 8 * c + l) >> (4 * (p & 1)) & 0x0f0f0f0fu) | (at(u, 32 + 8 * n + l) >> (2 * j) & 0x03030303u) << 4;
+}
+
+// group gives the eight values of a group. Code c becomes a float as the last byte
+// of 2^23 + c, less 2^23 and the code of zero: two exact steps.
+template <int T> DEV void group(float *out, const u32 *u, u32 p, u32 c, u32 g, float d, float m) {
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    float q = sub(bits(__byte_perm(codes<T>(u, p, c, g, i / 4), 0x4b000000u, 0x7540 + i % 4)), (float)(8388608 + Layout<T>::zero));
+    out[i] = mul(d, q);
+    if (Layout<T>::minimum) out[i] = Layout<T>::pairs ? add(out[i], m) : sub(out[i], m);
+  }
 }
 
 template <int T> DEV void load8(float *out, const char *panel, int lane, int k8) {
-  if (T == F32) {
+  if constexpr (T == F32) {
     const float4 *p = (const float4 *)panel + k8 * 64 + lane;
     float4 a = __ldg(p), b = __ldg(p + 32);
     out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w;
     out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
-    return;
-  }
-  if (T == BF16 || T == F16) {
+  } else if constexpr (T == BF16 || T == F16) {
     uint4 v = __ldg((const uint4 *)panel + k8 * 32 + lane);
     u32 w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -57,87 +122,12 @@ template <int T> DEV void load8(float *out, const char *panel, int lane, int k8)
       out[2 * i] = T == BF16 ? bits(w[i] << 16) : lowHalf(w[i]);
       out[2 * i + 1] = T == BF16 ? bits(w[i] & 0xffff0000u) : highHalf(w[i]);
     }
-    return;
-  }
-  if (T >= Q8_0 && T <= Q5_1) { // two blocks of 32 in a unit
-    const int head = T == Q8_0 || T == Q4_0 ? 1 : T == Q4_1 ? 2 : T == Q5_0 ? 3 : 4;
-    const int each = T == Q8_0 ? 8 : 4;
-    const u32 *u = (const u32 *)panel + (k8 >> 3) * (head + 2 * each) * 32 + lane;
-    int b = (k8 >> 2) & 1, g = k8 & 3;
-    bool minimum = T == Q4_1 || T == Q5_1, fifth = T == Q5_0 || T == Q5_1;
-    float d, m = 0.0f;
-    if (minimum) {
-      u32 w = at(u, b);
-      d = lowHalf(w), m = highHalf(w);
-    } else {
-      d = half32(at(u, 0) >> (16 * b) & 0xffffu);
-    }
-    u32 qh = fifth ? at(u, (minimum ? 2 : 1) + b) >> (8 * g) : 0;
-    int q0 = head + b * each + (T == Q8_0 ? 2 * g : 2 * (g & 1));
-    u32 w[2] = {at(u, q0), at(u, q0 + 1)};
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-      int q;
-      if (T == Q8_0)
-        q = (int)(w[i / 4] << (24 - 8 * (i & 3))) >> 24;
-      else
-        q = (w[i / 4] >> (8 * (i & 3) + 4 * (g >> 1))) & 15;
-      if (fifth) q |= ((qh >> i) & 1) << 4;
-      if (T == Q4_0) q -= 8;
-      if (T == Q5_0) q -= 16;
-      float v = mul(d, (float)q);
-      out[i] = minimum ? add(v, m) : v;
-    }
-    return;
-  }
-  const int words = T == Q2_K ? 21 : T == Q3_K ? 28 : T == Q4_K ? 36 : T == Q5_K ? 44 : 53;
-  const u32 *u = (const u32 *)panel + (i64)(k8 >> 5) * words * 32 + lane;
-  int v = (k8 & 31) * 8, n = v >> 7, j = (v >> 5) & 3, l = (v & 31) >> 2, b = v >> 5, k = v >> 4;
-  if (T == Q2_K) {
-    u32 s = byteOf(at(u, k >> 2), k & 3), dm = at(u, 20), w[2] = {at(u, 4 + 8 * n + l), at(u, 5 + 8 * n + l)};
-    float d = mul(lowHalf(dm), (float)(int)(s & 15)), m = mul(highHalf(dm), (float)(int)(s >> 4));
-#pragma unroll
-    for (int i = 0; i < 8; i++) out[i] = sub(mul(d, (float)(int)((w[i / 4] >> (8 * (i & 3) + 2 * j)) & 3)), m);
-  }
-  if (T == Q3_K) {
-    u32 lo = byteOf(at(u, 24 + ((k & 7) >> 2)), k & 3) >> (4 * (k >> 3)) & 15;
-    u32 hi = byteOf(at(u, 26), k & 3) >> (2 * (k >> 2)) & 3;
-    float d = mul(lowHalf(at(u, 27)), (float)((int)(lo | hi << 4) - 32));
-    u32 w[2] = {at(u, 8 + 8 * n + l), at(u, 9 + 8 * n + l)}, h[2] = {at(u, l), at(u, l + 1)};
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-      int q = (w[i / 4] >> (8 * (i & 3) + 2 * j)) & 3;
-      q += (int)((h[i / 4] >> (8 * (i & 3) + 4 * n + j)) & 1) * 4 - 4;
-      out[i] = mul(d, (float)q);
-    }
-  }
-  if (T == Q4_K || T == Q5_K) {
-    float sc, mn;
-    scales45(u, 1, b, sc, mn);
-    u32 dm = at(u, 0);
-    float d = mul(lowHalf(dm), sc), m = mul(highHalf(dm), mn);
-    const int first = T == Q4_K ? 4 : 12;
-    int q0 = first + 8 * (v >> 6) + l;
-    u32 w[2] = {at(u, q0), at(u, q0 + 1)}, h[2] = {0, 0};
-    if (T == Q5_K) h[0] = at(u, 4 + l), h[1] = at(u, 5 + l);
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-      int q = (w[i / 4] >> (8 * (i & 3) + 4 * (b & 1))) & 15;
-      if (T == Q5_K) q |= ((h[i / 4] >> (8 * (i & 3) + b)) & 1) << 4;
-      out[i] = sub(mul(d, (float)q), m);
-    }
-  }
-  if (T == Q6_K) {
-    int s = (int)(at(u, 48 + (k >> 2)) << (24 - 8 * (k & 3))) >> 24;
-    float d = mul(lowHalf(at(u, 52)), (float)s);
-    int q0 = 16 * n + 8 * (j & 1) + l, h0 = 32 + 8 * n + l;
-    u32 w[2] = {at(u, q0), at(u, q0 + 1)}, h[2] = {at(u, h0), at(u, h0 + 1)};
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-      int q = (w[i / 4] >> (8 * (i & 3) + 4 * (j >> 1))) & 15;
-      q |= ((h[i / 4] >> (8 * (i & 3) + 2 * j)) & 3) << 4;
-      out[i] = mul(d, (float)(q - 32));
-    }
+  } else {
+    const u32 *u = unitOf<T>(panel, lane, k8);
+    float d, m;
+    u32 p = (u32)k8 / 8 % (Layout<T>::unit / 8), c = k8 >> 2 & 1, g = k8 & 3;
+    scales<T>(u, p, c, g, d, m);
+    group<T>(out, u, p, c, g, d, m);
   }
 }
 
