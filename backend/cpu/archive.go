@@ -26,6 +26,7 @@ type archiveOp struct {
 	v, u          matrix // of QueryCorrection, by archive head
 	rank          int
 	head          [][]float32 // by worker: memory of a head
+	open          []head      // by worker
 	again         []bool      // by segment: the last read serves
 }
 

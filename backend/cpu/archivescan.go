@@ -19,7 +19,7 @@ func (s *stream) ArchiveScan(dst, q tensor.Tensor, p backend.Plan, layer int, w 
 	}
 	o.heads, o.d = w.Codes.Dim(0), q.Dim(2)
 	if o.head == nil {
-		o.head = make([][]float32, s.dev.pool.Threads())
+		o.head, o.open = make([][]float32, s.dev.pool.Threads()), make([]head, s.dev.pool.Threads())
 	}
 	o.again = o.again[:0]
 	for i := range s.plan.segs { // whether to read is decided for all heads of a row together
@@ -55,6 +55,8 @@ type head struct {
 	u, row    []float32 // [D], [M·D]
 	f         []float32 // [M]
 	in        []bool    // [M]
+
+	decay, gain, add, values []float32 // [S, D]: what the scales of one code are updated by
 }
 
 // layerOf returns a layer's values of one head of a bank's tensor, nil if there are
@@ -85,7 +87,8 @@ func carried(g *backend.Seg, in, out tensor.Tensor, layer, head int, fill float3
 func (s *stream) openHead(worker int, g *backend.Seg, a int) *head {
 	o := &s.arch
 	w := o.scan
-	h := &head{s: s, w: w, g: g, a: a, m: w.Codes.Dim(1), n: len(w.Decay), d: o.d}
+	h := &o.open[worker]
+	*h = head{s: s, w: w, g: g, a: a, m: w.Codes.Dim(1), n: len(w.Decay), d: o.d, in: h.in[:0]}
 	in, out := &g.Archive.In, &g.Archive.Out
 	h.num, h.den = carried(g, in.Num, out.Num, o.layer, a, 0), carried(g, in.Den, out.Den, o.layer, a, 0)
 	h.last = carried(g, in.Last, out.Last, o.layer, a, 0)
@@ -103,7 +106,7 @@ func (s *stream) openHead(worker int, g *backend.Seg, a int) *head {
 	if h.corrV != nil {
 		h.rank = w.CorrV.Dim(2)
 	}
-	need := h.m*h.d*2 + 3*h.d + 4*h.m + h.m*h.n + h.rank + h.n
+	need := h.m*h.d*2 + 3*h.d + 4*h.m + h.m*h.n + h.rank + h.n + 4*h.n*h.d
 	o.head[worker] = grow(o.head[worker], need)
 	tmp := o.head[worker]
 	take := func(n int) []float32 {
@@ -115,6 +118,12 @@ func (s *stream) openHead(worker int, g *backend.Seg, a int) *head {
 	h.k, h.v, h.u = take(h.d), take(h.d), take(h.d)
 	h.l, h.x, h.phi, h.f = take(h.m), take(h.m), take(h.m), take(h.m)
 	h.mix, h.z, h.delta = take(h.m*h.n), take(h.rank), take(h.n)
+	h.decay, h.gain, h.add, h.values = take(h.n*h.d), take(h.n*h.d), take(h.n*h.d), take(h.n*h.d)
+	for i, r := range w.Decay {
+		for d := range h.d {
+			h.decay[i*h.d+d], h.gain[i*h.d+d] = r, w.Gain[i]
+		}
+	}
 	c := values(w.Codes)
 	for m := range h.m {
 		for d := range h.d {
@@ -271,9 +280,10 @@ func (h *head) weights(dst, x []float32) {
 
 // choose marks the n largest scores; the lower index wins ties, NaN comes last.
 func (h *head) choose(n int) {
-	if h.in == nil {
+	if cap(h.in) < h.m {
 		h.in = make([]bool, h.m)
 	}
+	h.in = h.in[:h.m]
 	clear(h.in)
 	for range n {
 		best := -1
@@ -297,6 +307,10 @@ func (h *head) write(e int) {
 	w, v := h.w, h.s.dev.vec
 	if w.Lazy {
 		h.choose(w.Active)
+	} else {
+		for s := range h.n {
+			copy(h.values[s*h.d:], h.v)
+		}
 	}
 	for m, weight := range h.phi {
 		shut := w.Gated && h.l[m] < w.Threshold
@@ -306,10 +320,19 @@ func (h *head) write(e int) {
 		if shut {
 			weight = 0
 		}
-		for s, r := range w.Decay {
-			if w.Lazy {
-				r = power(r, e+1-int(h.last[m]))
+		if !w.Lazy { // all scales of the code side by side
+			num := h.num[m*h.n*h.d : (m+1)*h.n*h.d]
+			v.Scale(h.add, h.gain, weight)
+			v.Mul(num, num, h.decay)
+			v.FMA(num, h.add, h.values)
+			for s, r := range w.Decay {
+				i := m*h.n + s
+				h.den[i] = float32(h.den[i]*r) + h.add[s*h.d]
 			}
+			continue
+		}
+		for s, r := range w.Decay {
+			r = power(r, e+1-int(h.last[m]))
 			i := m*h.n + s
 			add := float32(weight * w.Gain[s])
 			h.den[i] = float32(h.den[i]*r) + add
@@ -317,9 +340,7 @@ func (h *head) write(e int) {
 			v.Scale(num, num, r)
 			v.FMAScalar(num, add, h.v)
 		}
-		if w.Lazy {
-			h.last[m] = float32(e + 1)
-		}
+		h.last[m] = float32(e + 1)
 	}
 }
 
@@ -367,16 +388,56 @@ func (h *head) landmark(e int) {
 // mixScales writes the softmax over scales of every code, with the query's
 // correction if there is one.
 func (h *head) mixScales() {
+	if h.n > 32 {
+		for m := range h.m {
+			h.s.dev.vec.Softmax(h.mix[m*h.n:(m+1)*h.n], h.shifted(m))
+		}
+		return
+	}
+	for m := range h.m { // one call for the exponentials of all codes
+		mix, top := h.shifted(m), float32(math.Inf(-1))
+		for _, x := range mix {
+			top = greater(top, x)
+		}
+		for s := range mix {
+			mix[s] -= top
+		}
+	}
+	h.s.dev.vec.Exp(h.mix, h.mix)
 	for m := range h.m {
 		mix := h.mix[m*h.n : (m+1)*h.n]
-		copy(mix, h.logits[m*h.n:(m+1)*h.n])
-		if h.rank > 0 {
-			for s := range mix {
-				mix[s] += h.delta[s]
-			}
+		r := 1 / fold(mix)
+		for s := range mix {
+			mix[s] *= r
 		}
-		h.s.dev.vec.Softmax(mix, mix)
 	}
+}
+
+// shifted writes the logits of a code's scales.
+func (h *head) shifted(m int) []float32 {
+	mix := h.mix[m*h.n : (m+1)*h.n]
+	copy(mix, h.logits[m*h.n:(m+1)*h.n])
+	if h.rank > 0 {
+		for s := range mix {
+			mix[s] += h.delta[s]
+		}
+	}
+	return mix
+}
+
+// fold is RSUM of at most 32 values: one in each lane.
+func fold(x []float32) float32 {
+	if len(x) == 4 {
+		return 0 + ((x[0] + x[2]) + (x[1] + x[3]))
+	}
+	var lane [32]float32
+	copy(lane[:], x)
+	for h := 16; h > 0; h /= 2 {
+		for j := range h {
+			lane[j] += lane[j+h]
+		}
+	}
+	return 0 + lane[0]
 }
 
 // read writes the response to q after so many events.

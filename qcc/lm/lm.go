@@ -303,7 +303,8 @@ func (m *Model) done(c *nn.Ctx) {
 	}
 }
 
-// run is the model's pass.
+// run is the model's pass. No op writes over what it reads, so that a tape can keep
+// everything.
 func (m *Model) run(ctx context.Context, c *nn.Ctx, ids []int32, pos int) (tensor.Tensor, error) {
 	s, n, w := c.Stream, len(ids), m.Layer.Hidden
 	a, ok := s.(backend.Archive)
@@ -336,13 +337,14 @@ func (m *Model) run(ctx context.Context, c *nn.Ctx, ids []int32, pos int) (tenso
 		s.Add(mid, x, y)
 		g, u, v := c.Tmp(n, w), c.Tmp(n, 4*w), c.Tmp(n, 4*w)
 		s.LayerNorm(g, mid, l.norm2[0], l.norm2[1], eps)
+		ub := c.Tmp(n, 4*w)
 		s.Linear(u, g, l.w1)
-		s.AddBias(u, u, l.b1)
-		a.GELU(v, u)
-		out, z := c.Tmp(n, w), c.Tmp(n, w)
+		s.AddBias(ub, u, l.b1)
+		a.GELU(v, ub)
+		out, biased, z := c.Tmp(n, w), c.Tmp(n, w), c.Tmp(n, w)
 		s.Linear(out, v, l.w2)
-		s.AddBias(out, out, l.b2)
-		s.Add(z, mid, out)
+		s.AddBias(biased, out, l.b2)
+		s.Add(z, mid, biased)
 		x = z
 	}
 	h, logits := c.Tmp(n, w), c.Tmp(n, m.Vocab)
