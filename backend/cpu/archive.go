@@ -265,33 +265,10 @@ func (s *stream) QueryCorrection(dst, q, v, u tensor.Tensor) {
 			z = make([]float32, 0, o.rank)
 		}
 		z = z[:o.rank]
-		s.dotRows(z, q, o.v.v[a*o.d*o.rank:], o.rank)
-		s.dotRows(dst, z, o.u.v[a*o.d*o.rank:], o.d)
+		s.dev.vec.MixRows(z, q, o.v.v[a*o.d*o.rank:])
+		s.dev.vec.MixRows(dst, z, o.u.v[a*o.d*o.rank:])
 		s.dev.vec.Add(dst, q, dst)
 	})
-}
-
-// dotRows writes dst[i] = DOT over k of (w[k], x[k·stride + i]): lanes run over i.
-func (s *stream) dotRows(dst, w, x []float32, stride int) {
-	const block = 128
-	v := s.dev.vec
-	if len(w) <= block {
-		clear(dst)
-		for k, a := range w {
-			v.FMAScalar(dst, a, x[k*stride:])
-		}
-		v.AddScalar(dst, dst, 0) // a chain may end at -0
-		return
-	}
-	acc := make([]float32, len(dst))
-	clear(dst)
-	for b := 0; b < len(w); b += block {
-		clear(acc)
-		for k := b; k < min(b+block, len(w)); k++ {
-			v.FMAScalar(acc, w[k], x[k*stride:])
-		}
-		v.Add(dst, dst, acc)
-	}
 }
 
 func (s *stream) GELU(dst, x tensor.Tensor) {

@@ -53,7 +53,7 @@ type head struct {
 	mix       []float32 // [M, S]
 	z, delta  []float32 // [R], [S]
 	u, row    []float32 // [D], [M·D]
-	f         []float32 // [M]
+	f, sum    []float32 // [M]
 	in        []bool    // [M]
 
 	decay, gain, add, values []float32 // [S, D]: what the scales of one code are updated by
@@ -106,7 +106,7 @@ func (s *stream) openHead(worker int, g *backend.Seg, a int) *head {
 	if h.corrV != nil {
 		h.rank = w.CorrV.Dim(2)
 	}
-	need := h.m*h.d*2 + 3*h.d + 4*h.m + h.m*h.n + h.rank + h.n + 4*h.n*h.d
+	need := h.m*h.d*2 + 3*h.d + 5*h.m + h.m*h.n + h.rank + h.n + 4*h.n*h.d
 	o.head[worker] = grow(o.head[worker], need)
 	tmp := o.head[worker]
 	take := func(n int) []float32 {
@@ -116,7 +116,7 @@ func (s *stream) openHead(worker int, g *backend.Seg, a int) *head {
 	}
 	h.codes, h.row = take(h.m*h.d), take(h.m*h.d)
 	h.k, h.v, h.u = take(h.d), take(h.d), take(h.d)
-	h.l, h.x, h.phi, h.f = take(h.m), take(h.m), take(h.m), take(h.m)
+	h.l, h.x, h.phi, h.f, h.sum = take(h.m), take(h.m), take(h.m), take(h.m), take(h.m)
 	h.mix, h.z, h.delta = take(h.m*h.n), take(h.rank), take(h.n)
 	h.decay, h.gain, h.add, h.values = take(h.n*h.d), take(h.n*h.d), take(h.n*h.d), take(h.n*h.d)
 	for i, r := range w.Decay {
@@ -259,7 +259,7 @@ func (h *head) event(row int) {
 
 // scores writes l = DOT(x, c_m)·scale.
 func (h *head) scores(x []float32) {
-	h.s.dotRows(h.l, x, h.codes, h.m)
+	h.s.dev.vec.MixRows(h.l, x, h.codes)
 	h.s.dev.vec.Scale(h.l, h.l, h.w.Scale)
 }
 
@@ -444,8 +444,8 @@ func fold(x []float32) float32 {
 func (h *head) read(dst, q []float32, events int) {
 	v := h.s.dev.vec
 	if h.rank > 0 {
-		h.s.dotRows(h.z, q, h.corrV, h.rank)
-		h.s.dotRows(h.delta, h.z, h.corrScale, h.n)
+		h.s.dev.vec.MixRows(h.z, q, h.corrV)
+		h.s.dev.vec.MixRows(h.delta, h.z, h.corrScale)
 		h.mixScales()
 	}
 	h.scores(q)
@@ -473,16 +473,19 @@ func (h *head) read(dst, q []float32, events int) {
 		for m := range h.m {
 			h.code(h.row[m*h.d:(m+1)*h.d], &h.f[m], m, events, perCode)
 		}
+		if !perCode && !h.w.Lazy {
+			h.denominators()
+		}
 	}
 	if perCode {
 		v.Softmax(phi[:n], phi[:n])
 	}
-	h.s.dotRows(dst, phi[:n], h.row, h.d)
+	h.s.dev.vec.MixRows(dst, phi[:n], h.row)
 	if !perCode {
 		v.Scale(dst, dst, 1/greater(dot(phi[:n], h.f[:n]), 1e-8))
 	}
 	if h.rank > 0 {
-		h.s.dotRows(h.u, h.z, h.corrU, h.d)
+		h.s.dev.vec.MixRows(h.u, h.z, h.corrU)
 		v.Add(dst, dst, h.u)
 	}
 	h.recall(dst, q)
@@ -493,8 +496,10 @@ func (h *head) code(u []float32, f *float32, m, events int, perCode bool) {
 	mix := h.mix[m*h.n : (m+1)*h.n]
 	num, den := h.num[m*h.n*h.d:(m+1)*h.n*h.d], h.den[m*h.n:(m+1)*h.n]
 	if !h.w.Lazy && !perCode {
-		h.s.dotRows(u, mix, num, h.d)
-		*f = dot(mix, den)
+		h.s.dev.vec.MixRows(u, mix, num)
+		if h.w.Active > 0 && h.w.Active < h.m { // else all at once
+			*f = dot(mix, den)
+		}
 		return
 	}
 	n, d := append([]float32(nil), num...), append([]float32(nil), den...)
@@ -509,8 +514,26 @@ func (h *head) code(u []float32, f *float32, m, events int, perCode bool) {
 			h.s.dev.vec.Scale(row, row, 1/greater(d[s], 1e-8))
 		}
 	}
-	h.s.dotRows(u, mix, n, h.d)
+	h.s.dev.vec.MixRows(u, mix, n)
 	*f = dot(mix, d)
+}
+
+// denominators mixes the scales of all codes' denominators: lanes run over codes. It
+// uses the scores' memory.
+func (h *head) denominators() {
+	const block = 128
+	v := h.s.dev.vec
+	clear(h.f)
+	for b := 0; b < h.n; b += block {
+		clear(h.sum)
+		for s := b; s < min(b+block, h.n); s++ {
+			for m := range h.m {
+				h.l[m], h.x[m] = h.mix[m*h.n+s], h.den[m*h.n+s]
+			}
+			v.FMA(h.sum, h.l, h.x)
+		}
+		v.Add(h.f, h.f, h.sum)
+	}
 }
 
 // recall blends the landmarks into a response.
@@ -530,7 +553,7 @@ func (h *head) recall(dst, q []float32) {
 		return
 	}
 	h.s.dev.vec.Softmax(h.x, h.x)
-	h.s.dotRows(h.u, h.x, h.landValue, h.d)
+	h.s.dev.vec.MixRows(h.u, h.x, h.landValue)
 	a := float32(1)
 	if h.w.Landmarks == backend.PersistentLandmarks {
 		mix, _ := h.w.LandmarkMix.F32()

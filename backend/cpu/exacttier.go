@@ -216,7 +216,7 @@ func (t *table) read(dst, q []float32) float32 {
 	for _, j := range held {
 		rows = append(rows, t.valueOf(j)...)
 	}
-	t.s.dotRows(dst, c, rows, t.d)
+	t.s.dev.vec.MixRows(dst, c, rows)
 	return conf
 }
 

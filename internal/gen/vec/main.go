@@ -25,6 +25,7 @@ func main() {
 	e.constants()
 	elementwise(e)
 	reductions(e)
+	mixRows(e)
 	if !e.wide {
 		// One form serves both sets: these wait for memory, not for lanes.
 		searches(e)

@@ -25,6 +25,7 @@ type Kernels struct {
 	divide           func(dst, x []float32, s float32) // x / s
 	fmaScalar        func(y, x []float32, s float32)   // y = FMA(s, x, y)
 	fma              func(y, a, b []float32)           // y = FMA(a, b, y)
+	mixRows          func(dst, w, x []float32)         // at most 128 rows; nil: by fmaScalar
 
 	scaleMul     func(dst, x, w []float32, r float32)    // (x·r)·w
 	scaleMulAdd  func(dst, x, w, b []float32, r float32) // ((x·r)·w) + b
@@ -85,6 +86,32 @@ func (k *Kernels) AddScalar(dst, x []float32, s float32) { k.addScalar(dst, x[:l
 
 // FMAScalar updates y[i] = FMA(a, x[i], y[i]), one rounding.
 func (k *Kernels) FMAScalar(y []float32, a float32, x []float32) { k.fmaScalar(y, x[:len(y)], a) }
+
+// MixRows writes dst[i] = DOT over k of (w[k], x[k·len(dst) + i]) (numerics.md 2): a
+// weighted sum of rows, lanes running over i. len(x) is at least len(w)·len(dst).
+func (k *Kernels) MixRows(dst, w, x []float32) {
+	const block = 128
+	x = x[:len(w)*len(dst)]
+	if len(w) <= block && k.mixRows != nil {
+		k.mixRows(dst, w, x)
+		return
+	}
+	if len(w) <= block {
+		clear(dst)
+		for i, a := range w {
+			k.fmaScalar(dst, x[i*len(dst):(i+1)*len(dst)], a)
+		}
+		k.addScalar(dst, dst, 0) // a chain may end at -0
+		return
+	}
+	acc := make([]float32, len(dst))
+	clear(dst)
+	for b := 0; b < len(w); b += block {
+		end := min(b+block, len(w))
+		k.MixRows(acc, w[b:end], x[b*len(dst):])
+		k.add(dst, dst, acc)
+	}
+}
 
 // FMA updates y[i] = FMA(a[i], b[i], y[i]), one rounding.
 func (k *Kernels) FMA(y, a, b []float32) { k.fma(y, a[:len(y)], b[:len(y)]) }

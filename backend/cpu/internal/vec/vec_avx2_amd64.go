@@ -77,6 +77,9 @@ func sumAVX2(x []float32) float32
 func sumSquaresAVX2(x []float32) float32
 
 //go:noescape
+func mixRowsAVX2(dst []float32, w []float32, x []float32)
+
+//go:noescape
 func maxAVX2(x []float32) float32
 
 //go:noescape

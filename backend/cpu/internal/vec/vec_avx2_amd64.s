@@ -2256,6 +2256,143 @@ done:
 	MOVSS X0, ret+24(FP)
 	RET
 
+// func mixRowsAVX2(dst []float32, w []float32, x []float32)
+// Requires: AVX, FMA3
+TEXT ·mixRowsAVX2(SB), NOSPLIT, $0-72
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   w_base+24(FP), CX
+	MOVQ   x_base+48(FP), DX
+	MOVQ   dst_len+8(FP), BX
+	MOVQ   w_len+32(FP), SI
+	MOVQ   BX, DI
+	SHLQ   $0x02, DI
+	VXORPS Y0, Y0, Y0
+
+c4:
+	CMPQ   BX, $+32
+	JLT    c4end
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	MOVQ   DX, R8
+	MOVQ   CX, R9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     c4store
+
+c4row:
+	VBROADCASTSS (R9), Y5
+	VFMADD231PS  (R8), Y5, Y1
+	VFMADD231PS  32(R8), Y5, Y2
+	VFMADD231PS  64(R8), Y5, Y3
+	VFMADD231PS  96(R8), Y5, Y4
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          c4row
+
+c4store:
+	VADDPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)
+	VADDPS  Y0, Y2, Y2
+	VMOVUPS Y2, 32(AX)
+	VADDPS  Y0, Y3, Y3
+	VMOVUPS Y3, 64(AX)
+	VADDPS  Y0, Y4, Y4
+	VMOVUPS Y4, 96(AX)
+	ADDQ    $+128, AX
+	ADDQ    $+128, DX
+	SUBQ    $+32, BX
+	JMP     c4
+
+c4end:
+c2:
+	CMPQ   BX, $+16
+	JLT    c2end
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	MOVQ   DX, R8
+	MOVQ   CX, R9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     c2store
+
+c2row:
+	VBROADCASTSS (R9), Y3
+	VFMADD231PS  (R8), Y3, Y1
+	VFMADD231PS  32(R8), Y3, Y2
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          c2row
+
+c2store:
+	VADDPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)
+	VADDPS  Y0, Y2, Y2
+	VMOVUPS Y2, 32(AX)
+	ADDQ    $+64, AX
+	ADDQ    $+64, DX
+	SUBQ    $+16, BX
+	JMP     c2
+
+c2end:
+c1:
+	CMPQ   BX, $+8
+	JLT    c1end
+	VXORPS Y1, Y1, Y1
+	MOVQ   DX, R8
+	MOVQ   CX, R9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     c1store
+
+c1row:
+	VBROADCASTSS (R9), Y2
+	VFMADD231PS  (R8), Y2, Y1
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          c1row
+
+c1store:
+	VADDPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)
+	ADDQ    $+32, AX
+	ADDQ    $+32, DX
+	SUBQ    $+8, BX
+	JMP     c1
+
+c1end:
+	TESTQ   BX, BX
+	JZ      done
+	LEAQ    masks<>+128(SB), R8
+	NEGQ    BX
+	VMOVUPS (R8)(BX*4), Y1
+	VXORPS  Y2, Y2, Y2
+	MOVQ    CX, CX
+	MOVQ    SI, BX
+	TESTQ   BX, BX
+	JZ      tstore
+
+trow:
+	VBROADCASTSS (CX), Y3
+	VMASKMOVPS   (DX), Y1, Y4
+	VFMADD231PS  Y4, Y3, Y2
+	ADDQ         DI, DX
+	ADDQ         $0x04, CX
+	DECQ         BX
+	JNZ          trow
+
+tstore:
+	VADDPS     Y0, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
 // func maxAVX2(x []float32) float32
 // Requires: AVX, SSE
 TEXT ·maxAVX2(SB), NOSPLIT, $0-28

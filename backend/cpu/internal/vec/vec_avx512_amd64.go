@@ -75,3 +75,6 @@ func sumAVX512(x []float32) float32
 
 //go:noescape
 func sumSquaresAVX512(x []float32) float32
+
+//go:noescape
+func mixRowsAVX512(dst []float32, w []float32, x []float32)

@@ -2227,3 +2227,141 @@ done:
 	VZEROUPPER
 	MOVSS X0, ret+24(FP)
 	RET
+
+// func mixRowsAVX512(dst []float32, w []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·mixRowsAVX512(SB), NOSPLIT, $0-72
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   w_base+24(FP), CX
+	MOVQ   x_base+48(FP), DX
+	MOVQ   dst_len+8(FP), BX
+	MOVQ   w_len+32(FP), SI
+	MOVQ   BX, DI
+	SHLQ   $0x02, DI
+	VPXORD Z0, Z0, Z0
+
+c4:
+	CMPQ   BX, $+64
+	JLT    c4end
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	MOVQ   DX, R8
+	MOVQ   CX, R9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     c4store
+
+c4row:
+	VBROADCASTSS (R9), Z5
+	VFMADD231PS  (R8), Z5, Z1
+	VFMADD231PS  64(R8), Z5, Z2
+	VFMADD231PS  128(R8), Z5, Z3
+	VFMADD231PS  192(R8), Z5, Z4
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          c4row
+
+c4store:
+	VADDPS  Z0, Z1, Z1
+	VMOVUPS Z1, (AX)
+	VADDPS  Z0, Z2, Z2
+	VMOVUPS Z2, 64(AX)
+	VADDPS  Z0, Z3, Z3
+	VMOVUPS Z3, 128(AX)
+	VADDPS  Z0, Z4, Z4
+	VMOVUPS Z4, 192(AX)
+	ADDQ    $+256, AX
+	ADDQ    $+256, DX
+	SUBQ    $+64, BX
+	JMP     c4
+
+c4end:
+c2:
+	CMPQ   BX, $+32
+	JLT    c2end
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   DX, R8
+	MOVQ   CX, R9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     c2store
+
+c2row:
+	VBROADCASTSS (R9), Z1
+	VFMADD231PS  (R8), Z1, Z6
+	VFMADD231PS  64(R8), Z1, Z7
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          c2row
+
+c2store:
+	VADDPS  Z0, Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  Z0, Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    $+128, AX
+	ADDQ    $+128, DX
+	SUBQ    $+32, BX
+	JMP     c2
+
+c2end:
+c1:
+	CMPQ   BX, $+16
+	JLT    c1end
+	VPXORD Z8, Z8, Z8
+	MOVQ   DX, R8
+	MOVQ   CX, R9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     c1store
+
+c1row:
+	VBROADCASTSS (R9), Z1
+	VFMADD231PS  (R8), Z1, Z8
+	ADDQ         DI, R8
+	ADDQ         $0x04, R9
+	DECQ         R10
+	JNZ          c1row
+
+c1store:
+	VADDPS  Z0, Z8, Z8
+	VMOVUPS Z8, (AX)
+	ADDQ    $+64, AX
+	ADDQ    $+64, DX
+	SUBQ    $+16, BX
+	JMP     c1
+
+c1end:
+	TESTQ  BX, BX
+	JZ     done
+	MOVL   $0x00000001, R8
+	SHLXL  BX, R8, R8
+	DECL   R8
+	KMOVW  R8, K1
+	VPXORD Z9, Z9, Z9
+	MOVQ   CX, CX
+	MOVQ   SI, BX
+	TESTQ  BX, BX
+	JZ     tstore
+
+trow:
+	VBROADCASTSS (CX), Z1
+	VMOVUPS.Z    (DX), K1, Z2
+	VFMADD231PS  Z2, Z1, Z9
+	ADDQ         DI, DX
+	ADDQ         $0x04, CX
+	DECQ         BX
+	JNZ          trow
+
+tstore:
+	VADDPS  Z0, Z9, Z9
+	VMOVUPS Z9, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
