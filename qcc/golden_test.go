@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -200,13 +199,4 @@ func near[F float32 | float64](t *testing.T, what string, got []F, want []float6
 	if !(worst <= tol) {
 		t.Errorf("%s: index %d is %v, want %v: off by %.3g, allowed %.3g", what, at, got[at], want[at], worst, tol)
 	}
-}
-
-func hasTag(tr *trace, tag string) bool {
-	for _, x := range tr.Tags {
-		if strings.EqualFold(x, tag) {
-			return true
-		}
-	}
-	return false
 }
