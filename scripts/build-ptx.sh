@@ -18,12 +18,13 @@ trap 'rm -rf "$out"' EXIT
 
 # compile SOURCE MODULE [FLAGS]. Nothing in the text needs a newer version than
 # 7.0, which every driver since CUDA 11.0 reads; the pragma is a hint of later ones.
+# The number behind _INTERNAL_ is that of the folder.
 compile() {
 	source=$1 name=$2 arch=75
 	shift 2
 	case $source in fast*) arch=80 ;; esac # tensor cores of bfloat16
 	"$bin/nvcc" -ptx -arch=compute_$arch -fmad=false -ftz=false -prec-div=true -prec-sqrt=true "$@" -o "$out/raw" "$source"
-	sed -e '/^\/\//d' -e '/^$/d' -e '/^[ \t]*\/\/ /d' -e '/\.pragma "used_bytes_mask/d' -e 's/^\.version .*/.version 7.0/' -e "s/^\.target .*/.target sm_$arch/" "$out/raw" >"$out/$name.ptx"
+	sed -e '/^\/\//d' -e '/^$/d' -e '/^[ \t]*\/\/ /d' -e '/\.pragma "used_bytes_mask/d' -e 's/^\.version .*/.version 7.0/' -e "s/^\.target .*/.target sm_$arch/" -e 's/_INTERNAL_[0-9a-f]*_/_/g' "$out/raw" >"$out/$name.ptx"
 }
 
 types=$(sed -n 's/^enum Type {\(.*\)};/\1/p' weights.cuh | tr -d ,)
