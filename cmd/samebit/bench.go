@@ -118,6 +118,9 @@ func benchKernels(c *cobra.Command, mf *modelFlags, only string, cfg bench.Kerne
 	if !(cfg.Seconds > 0) || cfg.Seconds > 3600 {
 		return usagef("bench: --seconds %v: want a positive number up to 3600", cfg.Seconds)
 	}
+	if name, _ := withoutFast(mf.device); name == "cuda:emu" {
+		return usagef("bench: --kernels on %s: its shapes are those of large models, which take an emulator hours, and its time says nothing about a GPU; go test ./backend/cuda -run TestCounts -v prints what it counts", mf.device)
+	}
 	dev, err := newDevice(mf.device, mf.threads)
 	if err != nil {
 		return err
