@@ -312,6 +312,46 @@ type greedy struct{ CacheBack }
 
 func (greedy) Floor(*Sender) int { return math.MaxInt }
 
+// TestEqualSpans: of many spans with equal scores the lowest are kept.
+func TestEqualSpans(t *testing.T) {
+	scores := make([]float32, 300)
+	for p := range scores {
+		scores[p] = float32(p / 150 % 2) // the second half before the first
+	}
+	got, err := SelectSpans(scores, 195, nil, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range got {
+		want := i
+		if i >= 45 {
+			want = i + 105
+		}
+		if p != want {
+			t.Fatalf("position %d of the selection is %d, want %d", i, p, want)
+		}
+	}
+}
+
+// TestReceiversShareNothing: what one receiver does with the lists that it is given,
+// others do not see.
+func TestReceiversShareNothing(t *testing.T) {
+	m := core(t, processor(t, 1, ""), "qwen3-tied-fp32", ModelConfig{})
+	s := tokens(t, m, script(1, 60, 200))
+	spoil := ReceiverFunc(func(_ context.Context, d Delivery) error {
+		d.Messages[0], d.Request.IDs[0] = Message{}, 99
+		return nil
+	})
+	b := &inbox{m: m}
+	request := []int32{1, 2}
+	if err := Transfer(bg, []Source{s}, []Receiver{spoil, b}, []Request{{IDs: request}}, Config{}); err != nil {
+		t.Fatal(err)
+	}
+	if d := b.got[0]; d.Messages[0].Positions() != 15 || d.Request.IDs[0] != 1 || request[0] != 1 {
+		t.Errorf("the second receiver has %d positions for %v", d.Messages[0].Positions(), d.Request.IDs)
+	}
+}
+
 // TestNilAndEmpty: what is not there is an error, not a panic.
 func TestNilAndEmpty(t *testing.T) {
 	m := core(t, processor(t, 1, ""), "qwen3-tied-fp32", ModelConfig{})
