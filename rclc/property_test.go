@@ -333,6 +333,16 @@ func TestEqualSpans(t *testing.T) {
 	}
 }
 
+// TestShorterRun: of two runs whose middles are as near to the peak the shorter one is
+// kept, not the one that straddles positions that are kept already.
+func TestShorterRun(t *testing.T) {
+	scores := []float32{1, 1, 1, 1, 1, 2, 1, 1, 0}
+	got, err := SelectSpans(scores, 5, []int{3, 4}, 8) // 2, 5, 6 or 5, 6, 7
+	if want := []int{3, 4, 5, 6, 7}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("selected %v, %v, want %v", got, err, want)
+	}
+}
+
 // TestReceiversShareNothing: what one receiver does with the lists that it is given,
 // others do not see.
 func TestReceiversShareNothing(t *testing.T) {

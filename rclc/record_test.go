@@ -120,3 +120,26 @@ func TestSpansLaws(t *testing.T) {
 		}
 	}
 }
+
+// joined is a tokenizer that puts a space between tokens and none before the first.
+type joined struct{ byteTokens }
+
+func (joined) Text(ids []int32) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = string(rune('a' + id))
+	}
+	return strings.Join(words, " ")
+}
+
+// A span says what its tokens add to the text before it, spaces included.
+func TestSpansKeepSpaces(t *testing.T) {
+	ids := []int32{0, 1, 2, -1, 3, 4}
+	var got []string
+	for _, s := range spansOf(len(ids), 0, ids, []int{1, 5}, joined{}) {
+		got = append(got, s.Text)
+	}
+	if want := []string{"a", " b", " c", "", "d", " e"}; !slices.Equal(got, want) {
+		t.Errorf("the spans say %q, want %q", got, want)
+	}
+}
