@@ -414,17 +414,17 @@ func TestOutsidePanics(t *testing.T) {
 	s := tokens(t, m, script(1, 60, 200))
 	used := m.pool.Bytes()
 	to := ReceiverFunc(func(context.Context, Delivery) error { return nil })
-	send := func(sel Selector) (err error, thrown any) {
+	send := func(sel Selector) (thrown any, err error) {
 		defer func() { thrown = recover() }()
-		return Transfer(bg, []Source{s, s}, []Receiver{to}, []Request{{IDs: []int32{1}}}, Config{Selector: sel}), nil
+		return nil, Transfer(bg, []Source{s, s}, []Receiver{to}, []Request{{IDs: []int32{1}}}, Config{Selector: sel})
 	}
-	if _, thrown := send(SelectorFunc(func(context.Context, *Sender, []int32, int) ([]int, error) { panic("mine") })); thrown != "mine" {
+	if thrown, _ := send(SelectorFunc(func(context.Context, *Sender, []int32, int) ([]int, error) { panic("mine") })); thrown != "mine" {
 		t.Errorf("thrown is %v", thrown)
 	}
 	if m.pool.Bytes() != used {
 		t.Errorf("%d bytes of states, %d before", m.pool.Bytes(), used)
 	}
-	if err, thrown := send(SelectorFunc(func(context.Context, *Sender, []int32, int) ([]int, error) { return []int{0}, nil })); err != nil || thrown != nil {
+	if thrown, err := send(SelectorFunc(func(context.Context, *Sender, []int32, int) ([]int, error) { return []int{0}, nil })); err != nil || thrown != nil {
 		t.Errorf("the next transfer: %v, %v", err, thrown)
 	}
 }
