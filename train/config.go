@@ -55,7 +55,7 @@ type Stage struct {
 	Prose     float64        `json:"prose"`   // share of sequences that are prose
 	Kinds     []tasks.Kind   `json:"kinds,omitempty"`
 	Formats   []tasks.Format `json:"formats,omitempty"`
-	Terse     bool           `json:"terse,omitempty"`      // answers are values alone
+	Style     tasks.Style    `json:"style,omitempty"`
 	ProseText float32        `json:"prose_text,omitempty"` // weight of the loss of prose; 0 means 1
 	RateScale float64        `json:"rate_scale,omitempty"` // factor on the schedule's rate; 0 means 1
 }
@@ -141,7 +141,7 @@ func (c *Config) check() error {
 		case !(s.RateScale >= 0 && s.RateScale <= 100):
 			return fmt.Errorf("stages[%d] has a rate_scale of %g: from 0 to 100", i, s.RateScale)
 		}
-		if err := (tasks.Config{Kinds: s.Kinds, Formats: s.Formats}).Check(); err != nil {
+		if err := (tasks.Config{Kinds: s.Kinds, Formats: s.Formats, Style: s.Style}).Check(); err != nil {
 			return fmt.Errorf("stages[%d]: %w", i, err)
 		}
 	}

@@ -90,7 +90,7 @@ func vocabulary(ctx context.Context, c *Config, prose string) ([]byte, error) {
 			if ctx.Err() != nil {
 				return
 			}
-			s := tasks.Make(tasks.Config{Seed: c.seed(forVocabulary), Bytes: 1000, Questions: 3, Terse: true}, i)
+			s := tasks.Make(tasks.Config{Seed: c.seed(forVocabulary), Bytes: 1000, Questions: 3, Style: tasks.Value}, i)
 			text := s.Text()
 			for _, control := range tasks.Control {
 				text = strings.ReplaceAll(text, control, "\n")
@@ -119,7 +119,7 @@ func newData(c *Config, tok *token.Tokenizer, prose string) (*data, error) {
 	}
 	bytes, rows := 0, 0
 	for i := range uint64(64) {
-		text := tasks.Make(tasks.Config{Seed: c.seed(forVocabulary), Bytes: 1000, Terse: true}, i).Text()
+		text := tasks.Make(tasks.Config{Seed: c.seed(forVocabulary), Bytes: 1000, Style: tasks.Value}, i).Text()
 		bytes += len(text)
 		rows += len(tok.Encode(nil, text))
 	}
@@ -139,7 +139,7 @@ func (d *data) batch(n int) []lm.Sequence {
 			at := r.IntN(len(d.prose) - size)
 			q = d.text(d.prose[at:at+size], s.ProseText)
 		} else {
-			t := tasks.Config{Seed: r.Uint64(), Kinds: s.Kinds, Formats: s.Formats, Questions: 1, Terse: s.Terse}
+			t := tasks.Config{Seed: r.Uint64(), Kinds: s.Kinds, Formats: s.Formats, Questions: 1, Style: s.Style}
 			if s.Answers > 1 {
 				t.Questions += r.IntN(s.Answers)
 			}

@@ -13,7 +13,7 @@ type fact struct {
 }
 
 func (w *world) ask(f fact) question {
-	return question{ask: say(pick(w.r, f.attr.ask), f.thing, ""), answer: f.value, thing: f.thing}
+	return question{ask: say(pick(w.r, f.attr.ask), f.thing, ""), answer: f.value, of: f.attr.column, thing: f.thing}
 }
 
 func (w *world) tell(f fact) string { return say(pick(w.r, f.attr.tell), f.thing, f.value) }
@@ -112,7 +112,7 @@ func (w *world) keyValue(bytes, questions int) (string, []question) {
 	var asked []question
 	for _, i := range w.indices(len(keys), questions) {
 		phrase := pick(w.r, []string{"What is the value of %S?", "And %S?", "Look up %S.", "Which value does %S have?"})
-		asked = append(asked, question{ask: strings.ReplaceAll(phrase, "%S", keys[i]), answer: values[i], thing: keys[i]})
+		asked = append(asked, question{ask: strings.ReplaceAll(phrase, "%S", keys[i]), answer: values[i], of: "value", thing: keys[i]})
 	}
 	return strings.TrimSuffix(b.String(), "\n"), asked
 }
@@ -168,7 +168,7 @@ func (w *world) arithmetic(bytes, questions int) (string, []question) {
 		a, b := p[0], p[1]
 		switch w.r.IntN(3) {
 		case 0:
-			asked = append(asked, question{ask: fmt.Sprintf("How many %s does %s have?", goods, things[a]), answer: fmt.Sprint(counts[a]), thing: things[a]})
+			asked = append(asked, question{ask: fmt.Sprintf("How many %s does %s have?", goods, things[a]), answer: fmt.Sprint(counts[a]), of: "number", thing: things[a]})
 		case 1:
 			sum := counts[a] + counts[b]
 			asked = append(asked, question{ask: fmt.Sprintf("How many %s do %s and %s have together?", goods, things[a], things[b]),

@@ -32,7 +32,10 @@ func render(r *rand.Rand, f Format, context string, asked []question) []Part {
 		for _, q := range asked {
 			put("Q: " + q.ask + "\nA:")
 			about := ""
-			if q.thing != "" {
+			switch {
+			case q.of != "":
+				about = "The " + q.of + " of " + q.thing + " is "
+			case q.thing != "":
 				about = q.thing + ": "
 			}
 			out = append(out, Part{" " + about + q.answer + "\n", true})
@@ -58,11 +61,14 @@ func render(r *rand.Rand, f Format, context string, asked []question) []Part {
 			turn("user", q.ask)
 		}
 		put(turnBegin + "assistant\n")
-		about := ""
-		if q.thing != "" {
-			about = "for " + q.thing + " "
+		about := "answer"
+		switch {
+		case q.of != "":
+			about = q.of + " of " + q.thing
+		case q.thing != "":
+			about = "answer for " + q.thing
 		}
-		out = append(out, Part{"The answer " + about + "is " + q.answer + "." + turnEnd + "\n", true})
+		out = append(out, Part{"The " + about + " is " + q.answer + "." + turnEnd + "\n", true})
 	}
 	return out
 }

@@ -45,6 +45,17 @@ const (
 // Formats are all formats.
 var Formats = []Format{Plain, Chat, Tool}
 
+// Style is how much an answer says.
+type Style string
+
+// The styles. What a sentence repeats of the question, a model finds next to the
+// place where the value goes; it learns to look up in stages, from one style to the next.
+const (
+	Sentence Style = ""      // "The code of mill Doras is 1930."
+	Thing    Style = "thing" // "mill Doras: 1930"
+	Value    Style = "value" // "1930"
+)
+
 // Part is a piece of a sample's text.
 type Part struct {
 	Text   string
@@ -94,7 +105,7 @@ type Config struct {
 	Bytes     int      // size of the context that is aimed at; 0 means 600
 	Questions int      // per sample; 0 means 1
 	HeldOut   bool     // only names that training never sees
-	Terse     bool     // answers are values alone; otherwise they say of what, too
+	Style     Style    // of answers
 }
 
 // Check reports what is wrong with the configuration.
@@ -108,6 +119,9 @@ func (c Config) Check() error {
 		if !slices.Contains(Formats, f) {
 			return fmt.Errorf("tasks: no format %q: there are %v", f, Formats)
 		}
+	}
+	if c.Style != Sentence && c.Style != Thing && c.Style != Value {
+		return fmt.Errorf("tasks: no style %q of answers: there are %s and %s, and sentences without one", c.Style, Thing, Value)
 	}
 	if c.Bytes < 0 || c.Questions < 0 {
 		return fmt.Errorf("tasks: %d bytes and %d questions: neither may be negative", c.Bytes, c.Questions)
@@ -146,10 +160,15 @@ func Make(c Config, index uint64) Sample {
 	}
 	s := Sample{Kind: kind, Format: format}
 	for i := range asked {
-		if q := &asked[i]; c.Terse {
-			q.thing = ""
-		} else if q.worked != "" {
+		q := &asked[i]
+		if q.worked != "" && c.Style != Value {
 			q.answer = q.worked
+		}
+		if c.Style != Sentence {
+			q.of = ""
+		}
+		if c.Style == Value {
+			q.thing = ""
 		}
 	}
 	s.Parts = render(r, format, context, asked)
@@ -159,7 +178,7 @@ func Make(c Config, index uint64) Sample {
 // question is one question with its answer.
 type question struct {
 	ask, answer string
-	thing       string // that the answer is about
+	of, thing   string // what the answer is, and of what
 	worked      string // the answer with the numbers' owners; empty if thing says it
 }
 

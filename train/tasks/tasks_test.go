@@ -15,16 +15,16 @@ func Example() {
 	// - Bretrur -> cobalt
 	// - Kuprou -> mouse
 	// Q: Which value does Bretrur have?
-	// A: Bretrur: cobalt
+	// A: The value of Bretrur is cobalt
 }
 
 // An answer stands in its context, and the same index gives the same text.
 func TestAnswersStandInTheContext(t *testing.T) {
 	for _, heldOut := range []bool{false, true} {
 		for i := range uint64(600) {
-			c := tasks.Config{Seed: 7, Bytes: int(50 + 7*i), Questions: 1 + int(i%5), HeldOut: heldOut, Terse: true}
+			c := tasks.Config{Seed: 7, Bytes: int(50 + 7*i), Questions: 1 + int(i%5), HeldOut: heldOut, Style: tasks.Value}
 			full := c
-			full.Terse = false
+			full.Style = []tasks.Style{tasks.Thing, tasks.Sentence}[i%2]
 			s := tasks.Make(c, i)
 			if again := tasks.Make(c, i); again.Text() != s.Text() {
 				t.Fatalf("sample %d differs when made again", i)
@@ -87,7 +87,7 @@ func TestHeldOutNamesAreNotTrained(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	for _, c := range []tasks.Config{{Kinds: []tasks.Kind{"riddle"}}, {Formats: []tasks.Format{"poem"}}, {Bytes: -1}, {Questions: -1}} {
+	for _, c := range []tasks.Config{{Kinds: []tasks.Kind{"riddle"}}, {Formats: []tasks.Format{"poem"}}, {Bytes: -1}, {Questions: -1}, {Style: "verse"}} {
 		if c.Check() == nil {
 			t.Errorf("%+v is accepted", c)
 		}
