@@ -76,6 +76,14 @@ type Device interface {
 	Close() error
 }
 
+// Solo is what a Device offers besides if its ops can keep to the processor of their
+// caller; ask for it by a type assertion. As many independent passes as there are
+// workers then run beside each other, with nobody waiting for anybody; alone, such a
+// stream is slower than another. No bit depends on it.
+type Solo interface {
+	NewSoloStream() (Stream, error)
+}
+
 // Weight is a packed matrix of Out rows and In columns.
 type Weight interface {
 	Out() int

@@ -59,7 +59,7 @@ func (a *Attention) Mix(c *Ctx, dst, x tensor.Tensor) {
 // Weights are shown in blocks of at most so many bytes, or of so many rows if they
 // need more.
 const (
-	weightBytes = 16 << 20
+	weightBytes = 1 << 20
 	weightRows  = 8
 )
 

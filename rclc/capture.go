@@ -126,7 +126,7 @@ func (s *Sender) capture(ctx context.Context, at int, rows []state.Row, g *gauge
 	if chunk == 0 {
 		chunk = 512
 	}
-	r, stream, err := m.runner(max(chunk, len(rows)))
+	r, stream, err := m.runner(ctx, max(chunk, len(rows)))
 	if err != nil {
 		return err
 	}

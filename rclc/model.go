@@ -1,6 +1,7 @@
 package rclc
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -150,11 +151,21 @@ func (m *Model) Pool() *state.Pool    { return m.pool }
 
 // NewRunner returns an empty sequence of the model on a stream of its own. Close
 // the runner, then the stream.
-func (m *Model) NewRunner() (*nn.Runner, backend.Stream, error) { return m.runner(m.chunk) }
+func (m *Model) NewRunner() (*nn.Runner, backend.Stream, error) {
+	return m.runner(context.Background(), m.chunk)
+}
+
+// solo is the key of a context whose passes keep to one processor if they can, since
+// as many others run.
+type solo struct{}
 
 // runner is NewRunner with so many rows per pass.
-func (m *Model) runner(chunk int) (*nn.Runner, backend.Stream, error) {
-	s, err := m.pool.Device().NewStream()
+func (m *Model) runner(ctx context.Context, chunk int) (*nn.Runner, backend.Stream, error) {
+	open := m.pool.Device().NewStream
+	if d, ok := m.pool.Device().(backend.Solo); ok && ctx.Value(solo{}) != nil {
+		open = d.NewSoloStream
+	}
+	s, err := open()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -385,11 +385,20 @@ func (t *transfer) each(ctx context.Context, f func(ctx context.Context, i int) 
 		ctxs[i], stop[i] = context.WithCancel(ctx)
 		defer stop[i]()
 	}
+	// In full rounds of all workers each has a sender of its own; a rest shares them.
+	own := 0
+	if k := t.senders[0].Model.pool.Device().Info().Threads; k > 1 && t.parallel() >= k {
+		own = n / k * k
+	}
 	var next atomic.Int64
 	work := func() {
 		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 			if errs[i] = ctxs[i].Err(); errs[i] == nil {
-				errs[i] = f(ctxs[i], i)
+				c := ctxs[i]
+				if i < own {
+					c = context.WithValue(c, solo{}, true)
+				}
+				errs[i] = f(c, i)
 			}
 			if errs[i] != nil { // what comes after does not matter any more
 				for j := i + 1; j < n; j++ {

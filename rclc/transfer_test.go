@@ -224,7 +224,7 @@ func TestBlocksOfWeights(t *testing.T) {
 		}
 		defer parts[l].close(m.pool.Device())
 	}
-	r, stream, err := m.runner(1)
+	r, stream, err := m.runner(bg, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

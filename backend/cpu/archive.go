@@ -109,10 +109,10 @@ func (s *stream) WindowAttention(dst, mass, q tensor.Tensor, p backend.Plan, lay
 	}
 	defer a.result()
 	if o.lse == nil {
-		o.lse = make([][]float32, s.dev.pool.Threads())
+		o.lse = make([][]float32, s.threads())
 	}
 	a.tasks = a.tasks[:0]
-	per := max(1, min(queryRows, max(leastRows, s.plan.rows*a.heads/(4*s.dev.pool.Threads())))/a.group)
+	per := max(1, min(queryRows, max(leastRows, s.plan.rows*a.heads/(4*s.threads())))/a.group)
 	for i := range s.plan.segs {
 		g := &s.plan.segs[i]
 		for n := 0; n < g.Rows; n += per {

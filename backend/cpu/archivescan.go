@@ -19,7 +19,7 @@ func (s *stream) ArchiveScan(dst, q tensor.Tensor, p backend.Plan, layer int, w 
 	}
 	o.heads, o.d = w.Codes.Dim(0), q.Dim(2)
 	if o.head == nil {
-		o.head, o.open = make([][]float32, s.dev.pool.Threads()), make([]head, s.dev.pool.Threads())
+		o.head, o.open = make([][]float32, s.threads()), make([]head, s.threads())
 	}
 	o.again = o.again[:0]
 	for i := range s.plan.segs { // whether to read is decided for all heads of a row together

@@ -252,7 +252,7 @@ func (s *stream) cutRows(from, to int) {
 	a := &s.attn
 	a.tasks = a.tasks[:0]
 	per := queryRows
-	if t := s.dev.pool.Threads(); t > 1 {
+	if t := s.threads(); t > 1 {
 		per = min(per, max(leastRows, (to-from)*a.heads/(4*t)))
 	}
 	per = max(1, per/a.group)
@@ -367,7 +367,7 @@ const (
 // split cuts the work of a decode pass over key blocks and reports whether it did.
 func (s *stream) split() bool {
 	a, p := &s.attn, &s.plan
-	if s.dev.pool.Threads() == 1 || a.window > 0 {
+	if s.threads() == 1 || a.window > 0 {
 		return false
 	}
 	heads, blocks := s.kvHeads(), 0
@@ -378,11 +378,11 @@ func (s *stream) split() bool {
 		}
 		blocks = max(blocks, (g.Slot+g.Rows+backend.Page-1)/backend.Page)
 	}
-	if len(p.segs)*heads >= 4*s.dev.pool.Threads() || blocks < 2*splitBlocks {
+	if len(p.segs)*heads >= 4*s.threads() || blocks < 2*splitBlocks {
 		return false
 	}
 	a.tasks, a.blocks = a.tasks[:0], blocks
-	parts := min(blocks/splitBlocks, 4*s.dev.pool.Threads())
+	parts := min(blocks/splitBlocks, 4*s.threads())
 	rows := 0
 	for i := range p.segs {
 		g := &p.segs[i]

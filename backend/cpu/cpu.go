@@ -101,6 +101,17 @@ func (d *Device) NewStream() (backend.Stream, error) {
 	return newStream(d), nil
 }
 
+// NewSoloStream returns a stream whose ops run on the caller's processor alone
+// (backend.Solo).
+func (d *Device) NewSoloStream() (backend.Stream, error) {
+	if d.closed.Load() {
+		return nil, fmt.Errorf("cpu: new stream: device %w", backend.ErrClosed)
+	}
+	s := newStream(d)
+	s.solo = true
+	return s, nil
+}
+
 // Close stops the workers. Streams of the device go on with one thread.
 func (d *Device) Close() error {
 	if !d.closed.Swap(true) {

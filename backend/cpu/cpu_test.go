@@ -28,6 +28,22 @@ func TestCPU(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backend.Device { return open(t, cpu.Config{Threads: 2}) })
 }
 
+// soloDevice gives solo streams to whoever asks for streams.
+type soloDevice struct{ *cpu.Device }
+
+func (d soloDevice) NewStream() (backend.Stream, error) { return d.NewSoloStream() }
+
+// A stream that keeps to its caller's processor gives the same bits, beside others too.
+func TestSoloStreams(t *testing.T) {
+	dev := soloDevice{open(t, cpu.Config{Threads: 3})}
+	backendtest.RunCases(t, dev, backendtest.Cases())
+	var wg sync.WaitGroup
+	for g := range 3 {
+		wg.Go(func() { backendtest.Laws(t, dev, 2000+10*g, 2) })
+	}
+	wg.Wait()
+}
+
 // Kernels and threads must not change a bit: the whole table of ops runs on all
 // of them.
 func TestImplsAndThreads(t *testing.T) {

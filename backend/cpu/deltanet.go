@@ -62,7 +62,7 @@ func (s *stream) GatedDelta(dst, q, k, v, g, beta tensor.Tensor, p backend.Plan,
 		return
 	}
 	if o.jobs == nil {
-		o.jobs = make([]delta.Head, s.dev.pool.Threads())
+		o.jobs = make([]delta.Head, s.threads())
 	}
 	s.run(len(s.plan.segs)*o.heads, deltaBody)
 }

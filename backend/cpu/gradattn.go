@@ -25,7 +25,7 @@ func (s *stream) AttentionGrad(dq, dk, dv, dy, y, q, k, v tensor.Tensor, p backe
 	}
 	a.heads, a.group, a.scale, a.window = k.Dim(1), q.Dim(1)/k.Dim(1), scale, window
 	if a.jobs == nil {
-		a.jobs = make([]attngrad.Job, s.dev.pool.Threads())
+		a.jobs = make([]attngrad.Job, s.threads())
 	}
 	s.run(len(s.plan.segs)*a.heads, attnGradBody)
 }

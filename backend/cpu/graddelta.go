@@ -159,7 +159,7 @@ func (s *stream) GatedDeltaGrad(dq, dk, dv, dg, dbeta, dy, q, k, v, g, beta tens
 	}
 	o.layer, o.heads, o.per = layer, q.Dim(1), v.Dim(1)/q.Dim(1)
 	if o.jobs == nil {
-		o.jobs = make([]deltagrad.Head, s.dev.pool.Threads())
+		o.jobs = make([]deltagrad.Head, s.threads())
 	}
 	s.run(len(s.plan.segs)*o.heads, deltaGradBody)
 }

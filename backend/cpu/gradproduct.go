@@ -66,7 +66,7 @@ func (s *stream) addProduct(trans bool) {
 			gemm.PackInputs(s.grad.b, p.b.v, p.b.stride, p.n, p.k, chunk*p.per, min((chunk+1)*p.per, p.k))
 		})
 	}
-	p.chunks = s.cut(count, max(1, min(ks.Group(p.m, p.k), count/(4*s.dev.pool.Threads()))))
+	p.chunks = s.cut(count, max(1, min(ks.Group(p.m, p.k), count/(4*s.threads()))))
 	s.run(p.chunks, func(s *stream, worker, chunk int) {
 		o, p, ks := &s.grad, &s.grad.prod, s.dev.gemm
 		n := panel.Count(p.n)

@@ -34,7 +34,7 @@ const chunkBytes = 256 << 10
 // cut says into how many chunks n panels are cut of about per panels each: as
 // many for every worker, so that none waits for another's last chunk.
 func (s *stream) cut(n, per int) int {
-	t := s.dev.pool.Threads()
+	t := s.threads()
 	c := (n + per - 1) / per
 	return min(n, (c+t-1)/t*t)
 }
@@ -67,7 +67,7 @@ func (s *stream) linear(dst, x matrix, w *weight) {
 	p.tiles = max(1, rowWork*tiles/(x.rows*w.k)) // about rowWork floats
 	s.run((tiles+p.tiles-1)/p.tiles, packBody)
 	// A large product reads its activations once per group of panels.
-	p.chunks = s.cut(n, max(1, min(k.Group(x.rows, w.k), n/(4*s.dev.pool.Threads()))))
+	p.chunks = s.cut(n, max(1, min(k.Group(x.rows, w.k), n/(4*s.threads()))))
 	s.run(p.chunks, gemmBody)
 }
 

@@ -13,6 +13,7 @@ import (
 // handing them to the workers allocates nothing.
 type stream struct {
 	dev    *Device
+	solo   bool // runs ops in the caller's goroutine alone
 	err    error
 	closed bool
 	plan   plan
@@ -39,10 +40,20 @@ func newStream(d *Device) *stream {
 // Do is called by the workers.
 func (s *stream) Do(worker, chunk int) { s.body(s, worker, chunk) }
 
+// threads is how many workers an op can have.
+func (s *stream) threads() int {
+	if s.solo {
+		return 1
+	}
+	return s.dev.pool.Threads()
+}
+
 // run calls body for every chunk, on all workers if there is more than one.
 func (s *stream) run(chunks int, body func(s *stream, worker, chunk int)) {
-	if chunks == 1 {
-		body(s, 0, 0)
+	if chunks == 1 || s.solo {
+		for c := range chunks {
+			body(s, 0, c)
+		}
 		return
 	}
 	s.body = body
