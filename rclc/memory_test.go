@@ -79,7 +79,7 @@ func TestSelectionMemory(t *testing.T) {
 		rows := peak(1) // with a block of weights of the request alone
 		for _, n := range []int{500, 2500, 6000} {
 			block := min(4*m.Info.Heads*(n+request)*request, max(1<<20, 8*4*m.Info.Heads*(n+request))) // or 8 rows
-			got, most := peak(n), rows+3*4*m.Info.KVHeads*n+block+1<<16 // and rounding to pages
+			got, most := peak(n), rows+3*4*m.Info.KVHeads*n+block+1<<16                                // and rounding to pages
 			if got > most {
 				t.Errorf("%T, %d positions: %d bytes, want at most %d", c.sel, n, got, most)
 			}
