@@ -70,6 +70,21 @@ func (r *rig) f32(v []float32, dim ...int) tensor.Tensor {
 	return x
 }
 
+// framed is a tensor of its own within another one, filled with sevens, that has a row
+// and a column more: what is written outside is seen.
+func (r *rig) framed(dim ...int) (whole, x tensor.Tensor) {
+	r.t.Helper()
+	wide := slices.Clone(dim)
+	wide[0]++
+	wide[len(wide)-1]++
+	v := make([]float32, product(wide))
+	for i := range v {
+		v[i] = 7
+	}
+	whole = r.f32(v, wide...)
+	return whole, whole.Rows(0, dim[0]).Cols(0, dim[len(dim)-1])
+}
+
 // ints is an I32 tensor of its own.
 func (r *rig) ints(v []int32, dim ...int) tensor.Tensor {
 	r.t.Helper()
@@ -142,10 +157,20 @@ func upTo(dt tensor.DType, k int) int {
 	return (k + b - 1) / b * b
 }
 
-// weight packs a random matrix.
+// minima is where blocks of a type keep the minimum, a float16.
+var minima = map[tensor.DType]int{tensor.Q4_1: 2, tensor.Q5_1: 2, tensor.Q2_K: 82, tensor.Q4_K: 2, tensor.Q5_K: 2}
+
+// weight packs a random matrix. Minima of some blocks are so large that taking them
+// off rounds.
 func (r *rig) weight(rnd *tensortest.Rand, dt tensor.DType, n, k int) backend.Weight {
 	r.t.Helper()
-	raw, err := tensor.New(tensor.Bytes(backendtest.Weights(rnd, tensortest.Ordinary, dt, n*k)), 0, dt, n, k)
+	b := backendtest.Weights(rnd, tensortest.Ordinary, dt, n*k)
+	if at, ok := minima[dt]; ok {
+		for i := at; i < len(b); i += 3 * dt.BlockBytes() {
+			b[i+1] = b[i+1]&0x83 | 0x64 // 2^10 to 2^11
+		}
+	}
+	raw, err := tensor.New(tensor.Bytes(b), 0, dt, n, k)
 	r.must(err)
 	w, err := r.dev.Pack(raw, backend.UseLinear)
 	r.must(err)
@@ -160,10 +185,11 @@ func linearForms() []form {
 	shapes := []struct {
 		rows, n, k int
 		kernel     string
-	}{{1, 70, 132, "gemv1"}, {1, 33, 4500, "gemv1"}, {3, 33, 132, "gemv4"}, {8, 64, 132, "gemv4"}, {5, 33, 4500, "gemv4"},
+	}{{1, 70, 132, "gemv1"}, {1, 33, 4500, "gemv1"}, {1, 34, 180, "gemv1"}, {1, 32, 220, "gemv1"}, {1, 33, 1, "gemv1"},
+		{3, 33, 132, "gemv4"}, {8, 64, 180, "gemv4"}, {5, 33, 4500, "gemv4"}, {6, 31, 220, "gemv4"}, {2, 33, 1, "gemv4"},
 		{9, 65, 132, "gemmSmall"}, {70, 130, 300, "gemmSmall"}, {11, 71, 40, "gemmSmall"}, {12, 68, 140, "gemmSmall"},
-		{44, 36, 40, "gemmSmall"}, {10, 33, 40, "gemmSmall"}, {13, 98, 40, "gemmSmall"}, {15, 35, 40, "gemmSmall"},
-		{129, 257, 132, "gemmLarge"}, {130, 66, 40, "gemmLarge"}, {131, 67, 40, "gemmLarge"}, {132, 68, 40, "gemmLarge"},
+		{44, 36, 40, "gemmSmall"}, {10, 33, 40, "gemmSmall"}, {13, 98, 40, "gemmSmall"}, {15, 35, 40, "gemmSmall"}, {14, 96, 40, "gemmSmall"},
+		{129, 65, 132, "gemmLarge"}, {70, 96, 40, "gemmLarge"}, {130, 66, 40, "gemmLarge"}, {131, 67, 40, "gemmLarge"}, {132, 68, 40, "gemmLarge"},
 		{65, 129, 40, "gemmLarge"}, {66, 130, 40, "gemmLarge"}, {67, 131, 40, "gemmLarge"}, {68, 132, 520, "gemmLarge"}}
 	for _, dt := range backendtest.Dtypes() {
 		for _, z := range shapes {
@@ -182,26 +208,52 @@ func linearForms() []form {
 							v[i] *= tiny
 						}
 					}
-					x, y := r.f32(v, z.rows, width).Cols(0, k), r.f32(nil, z.rows, z.n)
-					r.s.Linear(y, x, w)
-					return []tensor.Tensor{y}
+					whole, y := r.framed(z.rows, z.n)
+					r.s.Linear(y, r.f32(v, z.rows, width).Cols(0, k), w)
+					return []tensor.Tensor{whole}
 				}})
 			}
 			one("", 1.0123457)
-			if z.rows < 8 {
+			if z.rows < 8 && z.k != 220 {
 				one("/tiny", tiny)
 			}
 		}
 	}
 	l = append(l, form{"Project/70x130x300", []string{"project"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
-		y := r.f32(nil, 70, 130)
+		whole, y := r.framed(70, 130)
 		r.s.Project(y, r.random(rnd, 1, 70, 301).Cols(1, 301), r.random(rnd, 1, 130, 303).Cols(2, 302))
-		return []tensor.Tensor{y}
+		return []tensor.Tensor{whole}
 	}}, form{"LinearRows/2x3x4300", []string{"linearRows"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 		w, y := r.weight(rnd, tensor.BF16, 40, 4300), r.f32(nil, 2, 3)
 		r.s.LinearRows(y, r.random(rnd, 1, 2, 4300), w, r.ints([]int32{39, 2, 33}, 3))
 		return []tensor.Tensor{y}
 	}})
+	for k := 33; k <= 40; k++ { // all rests of groups of eight
+		dt := []tensor.DType{tensor.F32, tensor.BF16, tensor.F16}[k%3]
+		for _, scale := range []float32{1, tiny} {
+			l = append(l, form{fmt.Sprintf("groups/%v/%d/%g", dt, k, scale), []string{"project", "linearRows", "embed"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+				rows, n := k-28, k+1
+				w, x := r.weight(rnd, dt, n, k), r.random(rnd, scale, rows, k)
+				whole, a := r.framed(rows, n)
+				b, c := r.f32(nil, rows, 3), r.f32(nil, 3, k)
+				r.s.Project(a, x, r.random(rnd, 1, n, k))
+				ids := r.ints([]int32{2, int32(n - 1), 0}, 3)
+				r.s.LinearRows(b, x, w, ids)
+				r.s.Embed(c, w, ids)
+				return []tensor.Tensor{whole, b, c}
+			}})
+		}
+	}
+	for _, dt := range backendtest.Dtypes() {
+		l = append(l, form{fmt.Sprintf("rows of %v", dt), []string{"linearRows", "embed"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			k := upTo(dt, 300)
+			w, b, c := r.weight(rnd, dt, 70, k), r.f32(nil, 2, 4), r.f32(nil, 4, k)
+			ids := r.ints([]int32{69, 1, 33, 64}, 4)
+			r.s.LinearRows(b, r.random(rnd, 1, 2, k), w, ids)
+			r.s.Embed(c, w, ids)
+			return []tensor.Tensor{b, c}
+		}})
+	}
 	return l
 }
 
@@ -220,8 +272,10 @@ func attentionForms() []form {
 		{70, 2, 40, 1, 8, 0, []string{"attendBlocks4"}, ""},
 		{70, 2, 6, 2, 12, 0, []string{"attendBlocks1"}, ""},
 		{70, 1, 4, 1, 150, 40, []string{"attendBlocks4"}, ""},
-		{200, 2, 5, 1, 140, 0, []string{"attendBlocks4"}, "odd"},
-		{200, 2, 2, 1, 136, 0, []string{"attendBlocks1"}, "odd"},
+		{70, 2, 4, 1, 1, 0, []string{"attendBlocks4"}, ""},
+		{70, 2, 2, 2, 1, 0, []string{"attendBlocks1"}, ""},
+		{200, 2, 8, 2, 140, 0, []string{"attendBlocks4"}, "odd"},
+		{200, 2, 4, 2, 136, 0, []string{"attendBlocks1"}, "odd"},
 		{100, 2, 4, 1, 132, 0, []string{"attendBlocks4"}, "queries"},
 		{100, 2, 4, 1, 133, 0, []string{"attendBlocks4"}, "queries"},
 		{100, 2, 4, 1, 40, 0, []string{"attendBlocks4"}, "values"},
@@ -229,33 +283,33 @@ func attentionForms() []form {
 		{100, 2, 1, 1, 131, 0, []string{"attendBlocks1"}, "queries"},
 		{100, 2, 1, 1, 40, 0, []string{"attendBlocks1"}, "values"},
 		{65, 40, 2, 1, 64, 0, []string{"attendTile1"}, ""},
-		{190, 66, 1, 1, 20, 30, []string{"attendTile1"}, ""},
+		{190, 66, 4, 2, 20, 30, []string{"attendTile1"}, ""},
 		{100, 33, 2, 2, 15, 0, []string{"attendTile1"}, ""},
-		{70, 38, 1, 1, 36, 50, []string{"attendTile1"}, "odd"},
+		{71, 38, 4, 2, 36, 50, []string{"attendTile1"}, "odd"},
 		{30, 35, 1, 1, 62, 0, []string{"attendTile1"}, ""},
-		{90, 37, 1, 1, 13, 60, []string{"attendTile1"}, ""},
+		{93, 37, 1, 1, 13, 60, []string{"attendTile1"}, ""},
 		{20, 12, 1, 1, 60, 0, []string{"attendTile1"}, "queries"},
 		{20, 12, 1, 1, 60, 0, []string{"attendTile1"}, "values"},
 		{190, 35, 2, 1, 128, 150, []string{"attendTile2"}, ""},
-		{60, 40, 1, 1, 100, 0, []string{"attendTile2"}, "odd"},
-		{100, 41, 1, 1, 127, 90, []string{"attendTile2"}, ""},
-		{128, 38, 1, 1, 66, 40, []string{"attendTile2"}, ""},
-		{70, 33, 1, 1, 65, 0, []string{"attendTile2"}, ""},
+		{60, 40, 4, 2, 100, 0, []string{"attendTile2"}, "odd"},
+		{101, 41, 4, 2, 127, 90, []string{"attendTile2"}, ""},
+		{128, 38, 2, 2, 66, 40, []string{"attendTile2"}, ""},
+		{71, 33, 1, 1, 65, 0, []string{"attendTile2"}, ""},
 		{20, 12, 1, 1, 128, 0, []string{"attendTile2"}, "queries"},
 		{20, 12, 1, 1, 124, 0, []string{"attendTile2"}, "values"},
 		{0, 70, 2, 1, 132, 0, []string{"attendTile4"}, ""},
 		{128, 64, 1, 1, 256, 0, []string{"attendTile4"}, ""},
-		{60, 36, 1, 1, 200, 100, []string{"attendTile4"}, "odd"},
-		{100, 33, 1, 1, 255, 45, []string{"attendTile4"}, ""},
-		{190, 35, 1, 1, 160, 150, []string{"attendTile4"}, ""},
-		{70, 34, 1, 1, 130, 0, []string{"attendTile4"}, ""},
-		{90, 14, 1, 1, 193, 60, []string{"attendTile4"}, ""},
+		{63, 36, 4, 2, 200, 100, []string{"attendTile4"}, "odd"},
+		{101, 33, 1, 1, 255, 45, []string{"attendTile4"}, ""},
+		{190, 35, 2, 2, 160, 150, []string{"attendTile4"}, ""},
+		{72, 34, 2, 2, 130, 0, []string{"attendTile4"}, ""},
+		{90, 14, 4, 2, 193, 60, []string{"attendTile4"}, ""},
 		{20, 12, 1, 1, 256, 0, []string{"attendTile4"}, "queries"},
 		{20, 12, 1, 1, 252, 0, []string{"attendTile4"}, "values"},
 	} {
 		name := fmt.Sprintf("Attention/%d+%d/%d:%d/%d/%d%s", z.past, z.rows, z.hq, z.hkv, z.d, z.window, z.how)
 		l = append(l, form{name, append(z.kernels, "attnScores"), false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
-			var pages []tensor.Tensor
+			var pages, before []tensor.Tensor
 			for range (z.past + z.rows + backend.Page - 1) / backend.Page {
 				if z.how == "odd" { // not at a multiple of 16 bytes
 					b, _ := r.f32(nil, 4*z.hkv*backend.Page*z.d+1).Buffer()
@@ -268,6 +322,10 @@ func attentionForms() []form {
 			}
 			put := func(from, n int) backend.Plan {
 				p := r.s.Plan([]backend.Seg{{Rows: n, Slot: from, Pos: from, KV: pages}})
+				if before != nil { // the pass has a row of another text first
+					p = r.s.Plan([]backend.Seg{{Rows: 1, KV: before}, {Row: 1, Rows: n, Slot: from, Pos: from, KV: pages}})
+					n++
+				}
 				v := rnd.F32(tensortest.Ordinary, 2*n*z.hkv*z.d)
 				for i := range v {
 					if v[i] *= 1.0123457; z.how == "values" && i >= len(v)/2 {
@@ -283,20 +341,22 @@ func attentionForms() []form {
 			if z.past > 0 {
 				put(0, z.past)
 			}
-			p := put(z.past, z.rows)
-			q, y := r.random(rnd, 1, z.rows, z.hq, z.d), r.f32(nil, z.rows, z.hq, z.d)
-			w, v := r.f32(nil, z.rows, z.hq, z.past+z.rows), r.f32(nil, z.rows, z.hq, z.past+z.rows)
+			before = []tensor.Tensor{r.f32(nil, 4, z.hkv, backend.Page, z.d)}
+			p, rows := put(z.past, z.rows), z.rows+1
+			q := r.random(rnd, 1, rows, z.hq, z.d)
+			whole, y := r.framed(rows, z.hq, z.d)
+			w, v := r.f32(nil, rows, z.hq, z.past+z.rows), r.f32(nil, rows, z.hq, z.past+z.rows)
 			scale := float32(0.125)
 			switch z.how {
 			case "odd":
-				q = r.random(rnd, 1, z.rows, z.hq, z.d+1).Cols(1, z.d+1)
+				q = r.random(rnd, 1, rows, z.hq, z.d+1).Cols(1, z.d+1)
 			case "queries": // the smallest scores matter
-				q, scale = r.random(rnd, tiny, z.rows, z.hq, z.d), 3e38
+				q, scale = r.random(rnd, tiny, rows, z.hq, z.d), 3e38
 			}
 			r.s.Attention(y, q, p, 1, scale, z.window)
 			r.s.AttnWeights(w, q, p, 1, scale, z.window)
 			r.s.AttnScores(v, q, p, 1, scale, z.window)
-			return []tensor.Tensor{y, w, v}
+			return []tensor.Tensor{whole, w, v}
 		}})
 	}
 	return l
@@ -304,13 +364,13 @@ func attentionForms() []form {
 
 func deltaForms() []form {
 	var l []form
-	for _, dk := range []int{32, 64, 128, 96} {
+	for _, dk := range []int{32, 64, 128, 96, 70, 135} {
 		kernel := fmt.Sprintf("gatedDelta%d", dk)
-		if dk == 96 {
+		if dk != 32 && dk != 64 && dk != 128 {
 			kernel = "gatedDelta"
 		}
 		for _, scale := range []float32{1, tiny} {
-			l = append(l, form{fmt.Sprintf("GatedDelta/%s/%g", kernel, scale), []string{kernel}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			l = append(l, form{fmt.Sprintf("GatedDelta/%d/%g", dk, scale), []string{kernel}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 				const hk, hv, dv, rows = 1, 2, 64, 6
 				var segs []backend.Seg
 				for i, n := range []int{1, 2, 3} {
@@ -386,8 +446,13 @@ func rowForms() []form {
 			r.s.RMSNorm(y(), g, w, z.eps)
 			r.s.LayerNorm(y(), g, w, w, z.eps)
 			r.s.Softmax(y(), g)
-			p := r.s.Plan([]backend.Seg{{Rows: 3, ConvIn: r.random(rnd, z.scale, 1, 3, k), ConvOut: r.f32(nil, 1, 3, k)}})
+			history := func() tensor.Tensor { return r.random(rnd, z.scale, 2, 3, k) }
+			a, b := history(), history()
+			p := r.s.Plan([]backend.Seg{{Rows: 1, ConvIn: history(), ConvOut: a}, {Row: 1, Rows: 2, ConvIn: history(), ConvOut: b}})
+			r.s.Conv(y(), g, r.random(rnd, 1, 4, k), p, 1)
+			p = r.s.Plan([]backend.Seg{{Rows: 3, ConvIn: a, ConvOut: history()}})
 			r.s.Conv(y(), g, r.random(rnd, 1, 4, k), p, 0)
+			l = append(l, a, b)
 			return l
 		})
 	}

@@ -37,7 +37,7 @@ type trial struct {
 }
 
 // least is the share of mutants, in percent, that tests must see.
-const least = 85
+const least = 95
 
 // TestMutants changes one instruction of a kernel at a time and demands that the
 // suite or the forms see it. A mutant that survives either computes the same for

@@ -324,14 +324,16 @@ template <int NC> DEV void attendTile(const Cache &a, const View &dst, const Vie
       if (wide) { // a lane per row: neighbouring words of shared memory
         const float *from = qp + lane * q.stride + c0;
 #pragma unroll
-        for (int c = wy * 4; c < CH; c += 16) {
+        for (int i = 0; i < CH / 16; i++) {
+          int c = wy * 4 + i * 16;
           float4 x = lane < t.rows && c0 + c < d ? *(const float4 *)(from + c) : zero;
           sq[c][lane] = x.x, sq[c + 1][lane] = x.y, sq[c + 2][lane] = x.z, sq[c + 3][lane] = x.w;
         }
       } else {
 #pragma unroll
         for (int i = 0; i < TQ * CH / 128; i++) {
-          int e = tid + i * 128, c = e % CH, r = e / CH;
+          u32 e = tid + i * 128;
+          int c = e % CH, r = e / CH;
           sq[c][r] = r < t.rows && c0 + c < d ? qp[r * q.stride + c0 + c] : 0.0f;
         }
       }
@@ -340,13 +342,17 @@ template <int NC> DEV void attendTile(const Cache &a, const View &dst, const Vie
       if (a.wide) {
         const float *from = k + c0 * 64 + j * 4;
 #pragma unroll
-        for (int c = tid >> 6 << 2; c < CH; c += 8) {
+        for (int i = 0; i < CH / 8; i++) {
+          int c = (tid >> 6) * 4 + i * 8;
           float4 x = in && c0 + c < d ? *(const float4 *)(from + c * 64) : zero;
           sk[c][j] = x.x, sk[c + 1][j] = x.y, sk[c + 2][j] = x.z, sk[c + 3][j] = x.w;
         }
       } else {
 #pragma unroll 4
-        for (int c = tid >> 6; c < CH; c += 2) sk[c][j] = in && c0 + c < d ? k[turned(c0 + c, j, d)] : 0.0f;
+        for (int i = 0; i < CH / 2; i++) {
+          int c = (tid >> 6) + i * 2;
+          sk[c][j] = in && c0 + c < d ? k[turned(c0 + c, j, d)] : 0.0f;
+        }
       }
       __syncthreads();
 #pragma unroll 4
@@ -403,14 +409,15 @@ template <int NC> DEV void attendTile(const Cache &a, const View &dst, const Vie
       if (a.wide) {
         int c = n * 64 + tx * 4;
 #pragma unroll
-        for (int j = ty; j < 64; j += 8) {
-          int slot = b * 64 + j;
+        for (int i = 0; i < 8; i++) {
+          int j = ty + i * 8, slot = b * 64 + j;
           *(float4 *)&sk[j][tx * 4] = (n < NC / 2 || c < d) && slot >= lo0 && slot <= own1 ? *(const float4 *)(v + j * d + c) : zero;
         }
       } else {
 #pragma unroll 4
         for (int i = 0; i < 64 * 64 / 128; i++) {
-          int e = tid + i * 128, c = e & 63, j = e >> 6, slot = b * 64 + j;
+          u32 e = tid + i * 128;
+          int c = e & 63, j = e >> 6, slot = b * 64 + j;
           sk[j][c] = (n < NC / 2 || n * 64 + c < d) && slot >= lo0 && slot <= own1 ? v[j * d + n * 64 + c] : 0.0f;
         }
       }

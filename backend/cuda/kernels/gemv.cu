@@ -73,7 +73,7 @@ template <int T, int R> DEV void gemv(const View &dst, const View &x, const Weig
 #pragma unroll
         for (int j = 0; j < 4; j++) {
           int i = 32 * j + lane, k = b * 128 + i;
-          sx[r * 128 + i] = (T >= Q2_K || k < w.k) && r0 + r < x.rows ? x.flat(r0 + r)[k] : 0.0f;
+          sx[r * 128 + i] = (T >= Q2_K || T > F16 && j == 0 || k < w.k) && r0 + r < x.rows ? x.flat(r0 + r)[k] : 0.0f;
         }
       __syncwarp();
       float acc[R];

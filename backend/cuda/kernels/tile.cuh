@@ -13,7 +13,8 @@ DEV void gemm(const View &dst, const View &x, const B &right, int N, int K) {
   const int threads = (BM / TM) * (BN / TN), LA = BM + 4, LB = BN + 4;
   const int na = WIDE ? BM * BK / 4 / threads : BM * BK / threads, nb = BN * BK / 8 / threads;
   __shared__ __align__(16) float sa[2][BK][LA], sb[2][BK][LB];
-  int tid = threadIdx.x, tx = tid % (BN / TN), ty = tid / (BN / TN), m0 = blockIdx.y * BM, n0 = blockIdx.x * BN;
+  u32 tid = threadIdx.x;
+  int tx = tid % (BN / TN), ty = tid / (BN / TN), m0 = blockIdx.y * BM, n0 = blockIdx.x * BN;
   float4 wide[WIDE ? na : 1];
   float narrow[WIDE ? 1 : na], w[nb][8];
   float acc[TM][TN], total[TM][TN];
@@ -25,7 +26,8 @@ DEV void gemm(const View &dst, const View &x, const B &right, int N, int K) {
   auto fetch = [&](int k0) {
 #pragma unroll
     for (int i = 0; i < na; i++) {
-      int e = tid + i * threads, k = k0 + (WIDE ? e % 4 * 4 : e % BK), m = m0 + (WIDE ? e / 4 : e / BK);
+      u32 e = tid + i * threads;
+      int k = k0 + (WIDE ? e % 4 * 4 : e % BK), m = m0 + (WIDE ? e / 4 : e / BK);
       bool in = m < x.rows && k < K;
       if (WIDE)
         wide[i] = in ? *(const float4 *)(x.flat(m) + k) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -34,14 +36,14 @@ DEV void gemm(const View &dst, const View &x, const B &right, int N, int K) {
     }
 #pragma unroll
     for (int i = 0; i < nb; i++) {
-      int e = tid + i * threads;
+      u32 e = tid + i * threads;
       right.load(w[i], n0 + e % BN, (k0 >> 3) + e / BN);
     }
   };
   auto store = [&](int buf) {
 #pragma unroll
     for (int i = 0; i < na; i++) {
-      int e = tid + i * threads;
+      u32 e = tid + i * threads;
       if (WIDE) {
         int k = e % 4 * 4, m = e / 4;
         sa[buf][k][m] = wide[i].x;
@@ -54,40 +56,39 @@ DEV void gemm(const View &dst, const View &x, const B &right, int N, int K) {
     }
 #pragma unroll
     for (int i = 0; i < nb; i++) {
-      int e = tid + i * threads;
+      u32 e = tid + i * threads;
 #pragma unroll
       for (int j = 0; j < 8; j++) sb[buf][e / BN * 8 + j][e % BN] = w[i][j];
     }
   };
 
-  fetch(0);
-  store(0);
-  __syncthreads();
   int tiles = (K + BK - 1) >> 4;
 #pragma unroll 1
-  for (int t = 0; t < tiles; t++) {
+  for (int t = -1; t < tiles; t++) { // a tile is fetched while the one before is multiplied
     int buf = t & 1;
     if (t + 1 < tiles) fetch((t + 1) * BK);
+    if (t >= 0) {
 #pragma unroll 8
-    for (int k = 0; k < BK; k++) {
-      float a[TM], b[TN];
+      for (int k = 0; k < BK; k++) {
+        float a[TM], b[TN];
 #pragma unroll
-      for (int i = 0; i < TM; i += 4) *(float4 *)&a[i] = *(const float4 *)&sa[buf][k][i / 4 * (BM * 4 / TM) + ty * 4];
+        for (int i = 0; i < TM; i += 4) *(float4 *)&a[i] = *(const float4 *)&sa[buf][k][i / 4 * (BM * 4 / TM) + ty * 4];
 #pragma unroll
-      for (int j = 0; j < TN; j += 4) *(float4 *)&b[j] = *(const float4 *)&sb[buf][k][j / 4 * (BN * 4 / TN) + tx * 4];
+        for (int j = 0; j < TN; j += 4) *(float4 *)&b[j] = *(const float4 *)&sb[buf][k][j / 4 * (BN * 4 / TN) + tx * 4];
 #pragma unroll
-      for (int i = 0; i < TM; i++)
+        for (int i = 0; i < TM; i++)
 #pragma unroll
-        for (int j = 0; j < TN; j++) acc[i][j] = fma32(a[i], b[j], acc[i][j]);
-    }
-    if ((t & 7) == 7 || t + 1 == tiles) {
+          for (int j = 0; j < TN; j++) acc[i][j] = fma32(a[i], b[j], acc[i][j]);
+      }
+      if ((t & 7) == 7 || t + 1 == tiles) {
 #pragma unroll
-      for (int i = 0; i < TM; i++)
+        for (int i = 0; i < TM; i++)
 #pragma unroll
-        for (int j = 0; j < TN; j++) {
-          total[i][j] = add(total[i][j], acc[i][j]);
-          acc[i][j] = 0.0f;
-        }
+          for (int j = 0; j < TN; j++) {
+            total[i][j] = add(total[i][j], acc[i][j]);
+            acc[i][j] = 0.0f;
+          }
+      }
     }
     if (t + 1 < tiles) {
       store(buf ^ 1);

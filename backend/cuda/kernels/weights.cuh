@@ -103,8 +103,8 @@ template <int T> DEV void group(float *out, const u32 *u, u32 p, u32 c, u32 g, f
 #pragma unroll
   for (int i = 0; i < 8; i++) {
     float q = sub(bits(__byte_perm(codes<T>(u, p, c, g, i / 4), 0x4b000000u, 0x7540 + i % 4)), (float)(8388608 + Layout<T>::zero));
-    out[i] = mul(d, q);
-    if (Layout<T>::minimum) out[i] = Layout<T>::pairs ? add(out[i], m) : sub(out[i], m);
+    // The product is exact, so that fused steps round as two do.
+    out[i] = Layout<T>::minimum ? fma32(d, q, Layout<T>::pairs ? m : -m) : mul(d, q);
   }
 }
 
