@@ -11,6 +11,7 @@ require (
 	golang.org/x/term v0.48.0
 	gonum.org/v1/plot v0.17.0
 	samebit v0.0.0
+	samebit/models v0.0.0
 )
 
 require (
@@ -30,4 +31,7 @@ require (
 	gonum.org/v1/gonum v0.17.0 // indirect
 )
 
-replace samebit => ../
+replace (
+	samebit => ../
+	samebit/models => ../models
+)

@@ -61,10 +61,7 @@ print best and median rates. bench/peers measures other engines the same way.`,
 		if only != "" {
 			return benchKernels(c, &mf, only, kc, asJSON)
 		}
-		path, err := resolveModel(mf.path)
-		if err != nil {
-			return err
-		}
+		path := resolveModel(mf.path)
 		dev, err := newDevice(mf.device, mf.threads)
 		if err != nil {
 			return err

@@ -107,14 +107,10 @@ func (d *diagnosis) examine(ctx context.Context, mf *modelFlags) (bad error) {
 		}
 	}
 	d.Devices = accelerators()
-	d.Cache, _ = defaultModelPath() // its absence shows in the model's problem
-	path, err := resolveModel(mf.path)
-	if err == nil {
-		d.Model, err = fitOf(path, d.Host.Usable(), d.ReadRate)
-	}
-	if err != nil {
+	d.Cache, _ = fetchedModelPath() // models need no such folder
+	if d.Model, err = fitOf(resolveModel(mf.path), d.Host.Usable(), d.ReadRate); err != nil {
 		d.ModelErr = strings.TrimPrefix(message(err), "samebit: ")
-		if mf.path != "" && bad == nil {
+		if bad == nil {
 			bad = err
 		}
 	}
@@ -149,21 +145,17 @@ func (d *diagnosis) advise(mf *modelFlags) {
 	case h.Installed > h.Processors:
 		say("this process may use %d of %d processors: give it more (taskset, container settings) for speed", h.Processors, h.Installed)
 	}
-	if p, err := defaultModelPath(); err == nil && !writable(p) {
+	if p, err := fetchedModelPath(); err == nil && !writable(p) {
 		say("the model folder %s cannot be written: set XDG_CACHE_HOME to a folder that can, or name a model with --model", parent(p))
 	}
 	if d.ModelErr != "" {
-		if mf.path == "" {
-			say("fetch a small model once with scripts/fetch-weights.sh (94 MiB), or name one with --model")
-		} else {
-			say("choose another model: %s", d.ModelErr)
-		}
+		say("choose another model: %s", d.ModelErr)
 	}
 	if d.Model != nil {
 		d.Advice = append(d.Advice, d.Model.advice(h.Usable())...)
 	}
 	if len(d.Advice) == 0 {
-		say("nothing is in the way: samebit run \"The capital of France is\"")
+		say("nothing is in the way: samebit run \"Mira is red. Q: What colour is Mira?\"")
 	}
 }
 

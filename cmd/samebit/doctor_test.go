@@ -23,7 +23,7 @@ func TestAdvice(t *testing.T) {
 		{"other kernels", diagnosis{Kernels: two, InUse: "generic", Threads: 2, Host: host.Facts{Processors: 2}, Model: fits}, "avx2 is faster"},
 		{"portable kernels", diagnosis{Kernels: two[:1], InUse: "generic", Threads: 2, Host: host.Facts{Processors: 2}, Model: fits}, "only the portable kernels"},
 		{"a wrong bit", diagnosis{Kernels: two, InUse: "avx2", Threads: 2, Host: host.Facts{Processors: 2}, Model: fits, Checks: []selfCheck{{Kernels: "avx2", Differing: 1}}}, "do not use the kernels avx2"},
-		{"no model", diagnosis{Kernels: two, InUse: "avx2", Threads: 2, Host: host.Facts{Processors: 2}, ModelErr: "none"}, "scripts/fetch-weights.sh"},
+		{"a wrong model", diagnosis{Kernels: two, InUse: "avx2", Threads: 2, Host: host.Facts{Processors: 2}, ModelErr: "is torn"}, "choose another model: is torn"},
 		{"too large", diagnosis{Kernels: two, InUse: "avx2", Threads: 2, Host: host.Facts{Processors: 2, Available: 50}, Model: &fit{Weights: 100, Context: 512, Longest: 0}}, "the model needs 100 bytes and 50 bytes are free"},
 		{"a long context", diagnosis{Kernels: two, InUse: "avx2", Threads: 2, Host: host.Facts{Processors: 2, Available: 200}, Model: &fit{Weights: 100, Context: 512, Longest: 128}}, "--context 128"},
 		{"slow memory", diagnosis{Kernels: two, InUse: "avx2", Threads: 2, Host: host.Facts{Processors: 2}, Model: &fit{Longest: -1, Bound: 0.5}}, "0.5 tokens/s"},

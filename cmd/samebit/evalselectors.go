@@ -58,6 +58,7 @@ the same command goes on where it was stopped.`,
   samebit eval-selectors --generate 200 --tokens 500 --ratios 2,4,8,16,32 --results out.jsonl --plot out.svg`,
 		Args: noArgs,
 	}
+	mf.fetched = true // questions about documents of any kind are beyond the models in the program
 	mf.register(c)
 	f := c.Flags()
 	f.IntVar(&mf.context, "context", 0, "at most `N` tokens in a sequence (0: what the model was made for)")
@@ -252,8 +253,5 @@ func rclcModel(m *samebit.Model, path string) (*rclc.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path, err = resolveModel(path); err != nil {
-		return nil, err
-	}
-	return rclc.NewModel(m.Decoder, m.Pool(), rclc.ModelConfig{ModelType: m.Shape.ModelType, Checkpoint: filepath.Base(path), Tokenizer: m.Tokenizer, Chat: chat})
+	return rclc.NewModel(m.Decoder, m.Pool(), rclc.ModelConfig{ModelType: m.Shape.ModelType, Checkpoint: filepath.Base(resolveModel(path)), Tokenizer: m.Tokenizer, Chat: chat})
 }

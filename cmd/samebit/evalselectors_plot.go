@@ -56,16 +56,16 @@ func canvas(path, command string, w, h vg.Length) (vg.CanvasWriterTo, error) {
 	return nil, fmt.Errorf("%s: plot %s: name a file that ends in .svg or .png", command, path)
 }
 
-// writePlots writes two plots beside each other to an image file.
-func writePlots(path, command string, left, right *plot.Plot) error {
-	c, err := canvas(path, command, 10*vg.Inch, 4*vg.Inch)
+// writePlots writes plots beside each other to an image file.
+func writePlots(path, command string, plots ...*plot.Plot) error {
+	c, err := canvas(path, command, vg.Length(len(plots))*5*vg.Inch, 4*vg.Inch)
 	if err != nil {
 		return err
 	}
 	dc := draw.New(c)
-	tiles := draw.Tiles{Rows: 1, Cols: 2, PadX: vg.Points(14), PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(6)}
-	for i, p := range plot.Align([][]*plot.Plot{{left, right}}, tiles, dc)[0] {
-		[]*plot.Plot{left, right}[i].Draw(p)
+	tiles := draw.Tiles{Rows: 1, Cols: len(plots), PadX: vg.Points(14), PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(6)}
+	for i, p := range plot.Align([][]*plot.Plot{plots}, tiles, dc)[0] {
+		plots[i].Draw(p)
 	}
 	return writeFile(path, func(w io.Writer) error {
 		_, err := c.WriteTo(w)

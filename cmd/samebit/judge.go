@@ -32,6 +32,7 @@ func newJudge() *cobra.Command {
 	var mf modelFlags
 	var cfg train.JudgeConfig
 	var require []int
+	var plots []string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "judge [flags]",
@@ -51,9 +52,10 @@ perplexity of the held-out end of text files is measured, too.`,
 	f.Uint64Var(&cfg.Seed, "seed", 1, "`N` that begins all random draws")
 	f.StringSliceVar(&cfg.Prose, "prose", nil, "`FILES` whose last twentieth is read for perplexity")
 	f.IntSliceVar(&require, "require", nil, "`LIST` of percentages of recall, one for each length: less is a failure")
+	f.StringSliceVar(&plots, "plot", nil, "draw right answers against the length into `FILES` (.svg, .png)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := errors.Join(mf.check(), atLeast("rows", 32, cfg.Lengths...), atLeast("samples", 1, cfg.Samples)); err != nil {
+		if err := errors.Join(mf.check(), atLeast("rows", 32, cfg.Lengths...), atLeast("samples", 1, cfg.Samples), checkPlots(plots)); err != nil {
 			return usageError{err}
 		}
 		if len(require) > 0 && len(require) != len(cfg.Lengths) {
@@ -70,6 +72,11 @@ perplexity of the held-out end of text files is measured, too.`,
 		bar.finish()
 		if err != nil {
 			return err
+		}
+		for _, p := range plots {
+			if err := plotJudgement(p, j); err != nil {
+				return err
+			}
 		}
 		if asJSON {
 			r := judgeReport{Model: m.Decoder.ID.String(), Samples: cfg.Samples, Seed: cfg.Seed, Loss: j.Loss, Recall: j.Recall}

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,15 +22,20 @@ import (
 	"samebit/backend"
 	"samebit/cache"
 	"samebit/checkpoint"
+	"samebit/models"
 	"samebit/nn"
 	"samebit/qwen3"
 )
 
-const modelHelp = "`PATH` of the model: a .gguf file or a Hugging Face directory (default: the one that scripts/fetch-weights.sh fetched)"
+const (
+	modelHelp   = "`PATH` of the model: a .gguf file or a Hugging Face directory; tiny is in the program (default)"
+	fetchedHelp = "`PATH` of the model: a .gguf file or a Hugging Face directory (default: the one that scripts/fetch-weights.sh fetched)"
+)
 
 // modelFlags choose a model and where it runs.
 type modelFlags struct {
 	path    string
+	fetched bool // without a path the fetched model is meant, not one of the program
 	device  string
 	threads int
 	context int
@@ -39,7 +46,11 @@ type modelFlags struct {
 // register adds the flags of commands that run the model on one device.
 func (f *modelFlags) register(c *cobra.Command) {
 	c.Flags().SortFlags = false // the order in which they are explained
-	c.Flags().StringVarP(&f.path, "model", "m", "", modelHelp)
+	help := modelHelp
+	if f.fetched {
+		help = fetchedHelp
+	}
+	c.Flags().StringVarP(&f.path, "model", "m", "", help)
 	f.registerDevice(c)
 }
 
@@ -76,38 +87,58 @@ func (f *modelFlags) check() error {
 // maxThreads is what the cpu device accepts.
 const maxThreads = 1024
 
-// defaultModelPath is where scripts/fetch-weights.sh keeps its file.
-func defaultModelPath() (string, error) {
+// fetchedModelPath is where scripts/fetch-weights.sh keeps its file.
+func fetchedModelPath() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no model named and no cache folder (%w): give --model PATH", err)
+		return "", fmt.Errorf("no cache folder: %w", err)
 	}
 	return filepath.Join(dir, "samebit", "models", "SmolLM2-135M-Instruct.Q4_1.gguf"), nil
 }
 
-// resolveModel is the path, or the default model's if there is none.
-func resolveModel(path string) (string, error) {
-	if path != "" {
-		return path, nil
+// fetchedModel is the fetched model's path.
+func fetchedModel() (string, error) {
+	path, err := fetchedModelPath()
+	if err == nil {
+		_, err = os.Stat(path)
 	}
-	path, err := defaultModelPath()
 	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("no model named: give --model PATH (a .gguf file or a Hugging Face directory), or fetch a small one once with scripts/fetch-weights.sh (94 MiB, kept at %s)", path)
 	}
 	return path, nil
 }
 
+// resolveModel is the path, or the name of the model in the program if there is none.
+func resolveModel(path string) string {
+	if path == "" {
+		return models.Default
+	}
+	return path
+}
+
+// embedded is a model in the program, by name. A folder of the same name is ./name.
+func embedded(path string) (fs.FS, bool) {
+	if !slices.Contains(models.Names, path) {
+		return nil, false
+	}
+	files, err := models.Open(path)
+	return files, err == nil
+}
+
 // open opens the model on its device, with progress on a terminal.
 func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
-	path, err := resolveModel(f.path)
-	if err != nil {
-		return nil, nil, err
+	if f.fetched && f.path == "" {
+		var err error
+		if f.path, err = fetchedModel(); err != nil {
+			return nil, nil, err
+		}
 	}
-	if err := checkPath(path); err != nil {
-		return nil, nil, err
+	path := resolveModel(f.path)
+	files, inside := embedded(path)
+	if !inside {
+		if err := checkPath(path); err != nil {
+			return nil, nil, err
+		}
 	}
 	if f.cache != "" {
 		if err := checkFolder(f.cache); err != nil {
@@ -123,7 +154,12 @@ func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
 	if f.cache != "" {
 		cfg.Cache = &cache.Config{Dir: f.cache}
 	}
-	m, err := samebit.OpenContext(c.Context(), path, cfg)
+	var m *samebit.Model
+	if inside {
+		m, err = samebit.OpenFS(c.Context(), path, files, cfg)
+	} else {
+		m, err = samebit.OpenContext(c.Context(), path, cfg)
+	}
 	bar.finish()
 	if err != nil {
 		dev.Close()
@@ -187,15 +223,16 @@ func checkPath(path string) error {
 
 // openSet opens the files of a model and reads its shape. The set is open also
 // when only the shape is wrong.
-func openSet(path string) (*checkpoint.Set, qwen3.Config, error) {
-	if err := checkPath(path); err != nil {
-		return nil, qwen3.Config{}, err
+func openSet(path string) (set *checkpoint.Set, shape qwen3.Config, err error) {
+	if files, ok := embedded(path); ok {
+		set, err = checkpoint.OpenFS(path, files)
+	} else if err = checkPath(path); err == nil {
+		set, err = checkpoint.Open(path)
 	}
-	set, err := checkpoint.Open(path)
 	if err != nil {
 		return nil, qwen3.Config{}, err
 	}
-	shape, err := qwen3.FromSet(set)
+	shape, err = qwen3.FromSet(set)
 	return set, shape, err
 }
 

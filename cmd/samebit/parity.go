@@ -55,10 +55,7 @@ must be those of the processor.`,
 		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), atLeast("ops", 0, opRows), oneOf("kernels", cpu.Impls(), impls...), checkDevice(device), exactDevice("parity", device)); err != nil {
 			return err
 		}
-		var err error
-		if path, err = resolveModel(path); err != nil {
-			return err
-		}
+		path = resolveModel(path)
 		cfg.Impls = impls
 		kernels := cpu.Impls()
 		if len(impls) > 0 {
@@ -110,6 +107,7 @@ must be those of the processor.`,
 		load := func(ctx context.Context, dev backend.Device) (*nn.Decoder, error) {
 			return loadDecoder(ctx, dev, path, nil)
 		}
+		var err error
 		if rep.Report, err = parity.Run(c.Context(), load, cfg); err != nil {
 			return err
 		}

@@ -60,6 +60,7 @@ positions. Both relays run one after the other, and both are timed.`,
   samebit relay --no-text --json`,
 		Args: noArgs,
 	}
+	mf.fetched = true // questions about documents of any kind are beyond the models in the program
 	mf.register(c)
 	f := c.Flags()
 	f.IntVar(&mf.context, "context", 0, "at most `N` tokens in a sequence (0: what the model was made for)")

@@ -43,10 +43,7 @@ text is printed.`,
 		if err != nil {
 			return err
 		}
-		if path, err = resolveModel(path); err != nil {
-			return err
-		}
-		t, err := samebit.OpenTokenizer(path)
+		t, err := openTokenizer(resolveModel(path))
 		if err != nil {
 			return err
 		}
@@ -77,6 +74,14 @@ text is printed.`,
 		return nil
 	}
 	return c
+}
+
+// openTokenizer opens the vocabulary of a model.
+func openTokenizer(path string) (*token.Tokenizer, error) {
+	if files, ok := embedded(path); ok {
+		return token.OpenFS(path, files)
+	}
+	return samebit.OpenTokenizer(path)
 }
 
 func printText(w io.Writer, in string, t *token.Tokenizer, asJSON bool) error {

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 
 	"samebit/train"
+	"samebit/train/tasks"
 )
 
 // plotTraining draws the losses of a training, and what its validations found,
@@ -85,4 +88,49 @@ func plotTraining(path, dir string) error {
 		}
 	}
 	return writePlots(path, "train", left, right)
+}
+
+// plotJudgement draws right answers by kind against the length of the text.
+func plotJudgement(path string, j *train.Judgement) error {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "held-out questions", "tokens of text before the question", "right answers, %"
+	p.Y.Min, p.Y.Max = 0, 100
+	p.Add(plotter.NewGrid())
+	p.Legend.Top = false
+	var ticks []plot.Tick
+	line := func(name string, n int, width vg.Length, points plotter.XYs) error {
+		l, marks, err := plotter.NewLinePoints(points)
+		if err != nil {
+			return err
+		}
+		l.Color, l.Width, l.Dashes = colours[n], width, dashes[n]
+		marks.Color, marks.Shape = colours[n], draw.CircleGlyph{}
+		p.Add(l, marks)
+		p.Legend.Add(name, l, marks)
+		return nil
+	}
+	var all plotter.XYs
+	for n, kind := range tasks.Kinds {
+		var points plotter.XYs
+		for _, r := range j.Recall {
+			if r.Kind != kind {
+				continue
+			}
+			x := math.Log2(float64(r.Rows))
+			points = append(points, plotter.XY{X: x, Y: 100 * float64(r.Right) / float64(max(1, r.Questions))})
+			if n == 0 {
+				ticks = append(ticks, plot.Tick{Value: x, Label: strconv.Itoa(r.Rows)})
+				all = append(all, plotter.XY{X: x, Y: 100 * j.Share(r.Rows)})
+			}
+		}
+		if err := line(string(kind), n, vg.Points(1), points); err != nil {
+			return err
+		}
+	}
+	if err := line("recall", len(tasks.Kinds), vg.Points(2), all); err != nil {
+		return err
+	}
+	p.X.Tick.Marker = plot.ConstantTicks(ticks)
+	p.X.Min, p.X.Max = ticks[0].Value-0.2, ticks[len(ticks)-1].Value+0.2
+	return writePlots(path, "judge", p)
 }

@@ -123,6 +123,7 @@ selection from those two files and says whether every bit is equal.`,
   samebit transfer --verify sent/message-1.safetensors`,
 		Args: cobra.ArbitraryArgs,
 	}
+	mf.fetched = true // questions about documents of any kind are beyond the models in the program
 	mf.register(c)
 	f := c.Flags()
 	f.IntVar(&mf.context, "context", 0, "at most `N` tokens in a sequence (0: what the model was made for)")

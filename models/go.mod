@@ -1,0 +1,3 @@
+module samebit/models
+
+go 1.26.0
