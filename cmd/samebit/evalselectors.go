@@ -132,7 +132,7 @@ the same command goes on where it was stopped.`,
 				return err
 			}
 		}
-		model, err := rclcModel(m, mf.path)
+		model, err := rclcModel(m)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ the same command goes on where it was stopped.`,
 		}
 		if asJSON {
 			info := m.Device().Info()
-			return printJSON(c.OutOrStdout(), evalReport{Model: model.Info.Checkpoint, Revision: m.Decoder.ID.String(), Device: info.Name + " " + info.Kernels, DType: "float32", Version: version(),
+			return printJSON(c.OutOrStdout(), evalReport{Model: filepath.Base(resolveModel(mf.path)), Revision: m.Decoder.ID.String(), Device: info.Name + " " + info.Kernels, DType: "float32", Version: version(),
 				Cases: len(cases), Ratios: cfg.Ratios, MaxTokens: cfg.MaxTokens, Placement: placement, Totals: rows, Results: got})
 		}
 		return eval.WriteTable(c.OutOrStdout(), rows)
@@ -243,8 +243,9 @@ func printLines[T any](w io.Writer, l []T) error {
 	return nil
 }
 
-// rclcModel is an opened model as senders and receivers see it.
-func rclcModel(m *samebit.Model, path string) (*rclc.Model, error) {
+// rclcModel is an opened model as senders and receivers see it. It has no name: what
+// a file is called does not decide whether messages fit, the digest of its weights does.
+func rclcModel(m *samebit.Model) (*rclc.Model, error) {
 	var t *jinja.Template
 	if m.Tokenizer.ChatTemplate == "" {
 		t = jinja.ChatML()
@@ -253,5 +254,5 @@ func rclcModel(m *samebit.Model, path string) (*rclc.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rclc.NewModel(m.Decoder, m.Pool(), rclc.ModelConfig{ModelType: m.Shape.ModelType, Checkpoint: filepath.Base(resolveModel(path)), Tokenizer: m.Tokenizer, Chat: chat})
+	return rclc.NewModel(m.Decoder, m.Pool(), rclc.ModelConfig{ModelType: m.Shape.ModelType, Tokenizer: m.Tokenizer, Chat: chat})
 }

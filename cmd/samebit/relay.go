@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -88,7 +89,7 @@ positions. Both relays run one after the other, and both are timed.`,
 			return err
 		}
 		defer done()
-		model, err := rclcModel(m, mf.path)
+		model, err := rclcModel(m)
 		if err != nil {
 			return err
 		}
@@ -98,7 +99,7 @@ positions. Both relays run one after the other, and both are timed.`,
 		}
 		var latent, written int
 		for i := range cases {
-			r := relay{m: m, model: model, cfg: cfg, most: rf.tokens, c: &cases[i]}
+			r := relay{m: m, model: model, name: filepath.Base(resolveModel(mf.path)), cfg: cfg, most: rf.tokens, c: &cases[i]}
 			res, err := r.run(c.Context(), !noText)
 			if err != nil {
 				return err
@@ -136,13 +137,14 @@ func one(b bool) int {
 type relay struct {
 	m     *samebit.Model
 	model *rclc.Model
+	name  string
 	cfg   rclc.Config
 	most  int
 	c     *eval.Case
 }
 
 func (r *relay) run(ctx context.Context, text bool) (*relayed, error) {
-	res := &relayed{Model: r.model.Info.Checkpoint, Question: r.c.Question, Expected: r.c.Answers}
+	res := &relayed{Model: r.name, Question: r.c.Question, Expected: r.c.Answers}
 	start := time.Now()
 	var err error
 	if res.LatentAnswer, err = r.latent(ctx, res); err != nil {

@@ -237,12 +237,12 @@ func readDocuments(files, more []string) (texts, names []string, err error) {
 // transfer runs the senders, the transfer and the receiver.
 func transfer(c *cobra.Command, m *samebit.Model, mf *modelFlags, cfg rclc.Config, most int, texts, names []string, question, system, html, out string, asJSON bool) error {
 	ctx := c.Context()
-	model, err := rclcModel(m, mf.path)
+	model, err := rclcModel(m)
 	if err != nil {
 		return err
 	}
 	info := m.Device().Info()
-	res := transferred{Model: model.Info.Checkpoint, Device: info.Name, Question: question}
+	res := transferred{Model: filepath.Base(resolveModel(mf.path)), Device: info.Name, Question: question}
 	if n, ok := cfg.Selector.(rclc.Namer); ok {
 		res.Selector = n.Name()
 	}
@@ -425,7 +425,7 @@ func verifyMessage(c *cobra.Command, mf *modelFlags, message, sender string, asJ
 		return err
 	}
 	defer done()
-	model, err := rclcModel(m, mf.path)
+	model, err := rclcModel(m)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func checkTransfer(c *cobra.Command, mf *modelFlags, most int, dir string) error
 		return err
 	}
 	defer done()
-	model, err := rclcModel(m, mf.path)
+	model, err := rclcModel(m)
 	if err != nil {
 		return err
 	}
