@@ -2,23 +2,39 @@ package lm_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
+	"os"
 	"testing"
 
 	"samebit/backend/cpu"
 	"samebit/grad/lm"
 )
 
-var micro = flag.Int("micro", 0, "rows of a micro-batch in benchmarks")
+var (
+	micro      = flag.Int("micro", 0, "rows of a micro-batch in benchmarks")
+	configFile = flag.String("config", "../../models/tiny/config.json", "config.json of a model in benchmarks")
+	seqs       = flag.Int("seqs", 8, "texts of a batch in benchmarks")
+	rowsEach   = flag.Int("rows", 512, "rows of a text in benchmarks")
+)
 
-// BenchmarkStep measures a training step of a small dense model: 8 texts of 512
+// BenchmarkStep measures a training step of small models, by default 8 texts of 512
 // rows. The products count 6 operations per weight and row; attention, norms and the
 // optimiser are in the time and not in the count.
 func BenchmarkStep(b *testing.B) {
+	var named map[string]any
+	text, err := os.ReadFile(*configFile)
+	if err == nil {
+		err = json.Unmarshal(text, &named)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
 	for _, bench := range []struct {
 		name   string
 		config map[string]any
 	}{
+		{"config", named},
 		{"dense", map[string]any{
 			"model_type": "qwen3", "vocab_size": 2048, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 4,
 			"num_key_value_heads": 2, "head_dim": 64, "rms_norm_eps": 1e-6, "tie_word_embeddings": true, "max_position_embeddings": 8192, "rope_theta": 10000.0,
@@ -38,14 +54,14 @@ func BenchmarkStep(b *testing.B) {
 			}
 			defer dev.Close()
 			m := open(b, dev, bench.config, lm.Config{MicroRows: *micro})
-			const rows = 8 * 512
-			batch := toy(1, 8, 512, 512)
+			rows := *seqs * *rowsEach
+			batch := toy(1, *seqs, *rowsEach, *rowsEach)
 			m.step(batch, 1e-3)
 			for b.Loop() {
 				m.step(batch, 1e-3)
 			}
 			b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "rows/s")
-			b.ReportMetric(6*rows*float64(m.p.Len())*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			b.ReportMetric(6*float64(rows*m.p.Len())*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 			if _, err := m.t.Losses(context.Background(), batch); err != nil {
 				b.Fatal(err)
 			}
