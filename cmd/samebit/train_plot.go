@@ -131,6 +131,6 @@ func plotJudgement(path string, j *train.Judgement) error {
 		return err
 	}
 	p.X.Tick.Marker = plot.ConstantTicks(ticks)
-	p.X.Min, p.X.Max = ticks[0].Value-0.2, ticks[len(ticks)-1].Value+0.2
+	p.X.Min, p.X.Max = ticks[0].Value-0.2, ticks[len(ticks)-1].Value+1.5 // room for the legend
 	return writePlots(path, "judge", p)
 }
