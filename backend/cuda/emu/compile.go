@@ -171,9 +171,10 @@ func (c *compiler) layout() error {
 	place := func(v *variable, end *int) error {
 		*end = (*end + v.align - 1) &^ (v.align - 1)
 		v.off = *end
-		if *end += v.size; *end > mostBytes {
+		if v.size > mostBytes-*end {
 			return syntax(v.line, "the variables of kernel %s take more than %d bytes", c.k.name, mostBytes)
 		}
+		*end += v.size
 		return nil
 	}
 	var open []*variable

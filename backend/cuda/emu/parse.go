@@ -139,7 +139,7 @@ type module struct {
 // limits of a text, against allocating what it merely claims.
 const (
 	mostRegisters = 1 << 16
-	mostBytes     = 1 << 31
+	mostBytes     = 1<<31 - 1
 )
 
 type parser struct {
@@ -343,16 +343,18 @@ func (p *parser) variable(sp space, t typ, align int, extern bool) (*variable, e
 		if err != nil {
 			return nil, err
 		}
-		if n *= d; n > mostBytes {
+		if d > 0 && n > mostBytes/d {
 			return nil, syntax(v.line, "%s is larger than %d bytes", v.name, mostBytes)
 		}
+		n *= d
 		if err := p.expect("]"); err != nil {
 			return nil, err
 		}
 	}
-	if v.size = n * t.bytes(); v.size > mostBytes {
+	if n > mostBytes/t.bytes() {
 		return nil, syntax(v.line, "%s is larger than %d bytes", v.name, mostBytes)
 	}
+	v.size = n * t.bytes()
 	if v.size == 0 && !extern {
 		return nil, syntax(v.line, "%s has no length", v.name)
 	}
