@@ -351,7 +351,7 @@ func (p *parser) variable(sp space, t typ, align int, extern bool) (*variable, e
 			return nil, err
 		}
 	}
-	if n > mostBytes/t.bytes() {
+	if n > mostBytes/max(1, t.bytes()) { // a predicate has no bytes
 		return nil, syntax(v.line, "%s is larger than %d bytes", v.name, mostBytes)
 	}
 	v.size = n * t.bytes()
