@@ -16,6 +16,7 @@ import (
 	"crypto/rand"
 
 	"samebit/checkpoint"
+	"samebit/internal/wholefile"
 	"samebit/state"
 )
 
@@ -51,7 +52,7 @@ func OpenDisk(dir string, maxBytes int64) (*Disk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cache: second tier: %w", err)
 	}
-	return openDisk(osFolder(dir), filepath.Join(dir, lockName), maxBytes)
+	return openDisk(newFolder(dir), filepath.Join(dir, lockName), maxBytes)
 }
 
 func openDisk(dir folder, lock string, maxBytes int64) (*Disk, error) {
@@ -83,7 +84,7 @@ type stored struct {
 
 // scan lists the entries, the least recently used first.
 func (d *Disk) scan() ([]stored, error) {
-	list, err := d.dir.list()
+	list, err := d.dir.entries()
 	if err != nil {
 		return nil, err
 	}
@@ -140,13 +141,13 @@ func (d *Disk) Put(ctx context.Context, e Entry, s state.Snapshot) error {
 // room removes leftovers, and old entries until size bytes fit. It says whether
 // the entry is there already. The lock is held.
 func (d *Disk) room(name string, size int64) (there bool, err error) {
-	list, err := d.dir.list()
+	list, err := d.dir.entries()
 	if err != nil {
 		return false, err
 	}
 	for _, f := range list {
 		if strings.HasSuffix(f.Name(), tempSuffix) {
-			d.dir.remove(f.Name()) // its writer would hold the lock
+			d.dir.Remove(f.Name()) // its writer would hold the lock
 		}
 	}
 	all, err := d.scan()
@@ -161,7 +162,7 @@ func (d *Disk) room(name string, size int64) (there bool, err error) {
 		if sum+size <= d.max {
 			break
 		}
-		if err := d.dir.remove(s.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := d.dir.Remove(s.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			continue // in use, where systems refuse that
 		}
 		sum -= s.size
@@ -175,24 +176,7 @@ func (d *Disk) room(name string, size int64) (there bool, err error) {
 
 // write makes the file appear whole. The lock is held.
 func (d *Disk) write(name string, p *packed) error {
-	temp := "writing-" + rand.Text() + tempSuffix
-	f, err := d.dir.create(temp)
-	if err != nil {
-		return err
-	}
-	err = p.write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = d.dir.rename(temp, name)
-	}
-	if err != nil {
-		d.dir.remove(temp)
-		return err
-	}
-	return d.dir.sync()
+	return wholefile.Put(d.dir, "writing-"+rand.Text()+tempSuffix, name, p.write)
 }
 
 // Get reads the entry. See Store.
@@ -209,7 +193,7 @@ func (d *Disk) Get(ctx context.Context, e Entry, into Appender) error {
 	set.Close()
 	switch {
 	case errors.Is(err, errDamaged):
-		d.dir.remove(name)
+		d.dir.Remove(name)
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	case errors.Is(err, errOther):
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
@@ -226,7 +210,7 @@ func (d *Disk) open(name string) (*checkpoint.Set, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, checkpoint.ErrUnsupported):
-		d.dir.remove(name)
+		d.dir.Remove(name)
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	return set, err
@@ -234,7 +218,7 @@ func (d *Disk) open(name string) (*checkpoint.Set, error) {
 
 // List reads the keys and rows of entries. See Store.
 func (d *Disk) List(ctx context.Context, k Key, skip func(EntryID) bool, f func(Entry) bool) error {
-	files, err := d.dir.list()
+	files, err := d.dir.entries()
 	if err != nil {
 		return fmt.Errorf("cache: second tier: %w", err)
 	}
@@ -259,7 +243,7 @@ func (d *Disk) List(ctx context.Context, k Key, skip func(EntryID) bool, f func(
 		e, err := identify(set)
 		set.Close()
 		if err != nil || e.ID != id || e.Key != k {
-			d.dir.remove(name) // damaged, of another version, or under a wrong name
+			d.dir.Remove(name) // damaged, of another version, or under a wrong name
 			continue
 		}
 		if !f(e) {
@@ -291,7 +275,7 @@ func (d *Disk) Delete(ctx context.Context, id EntryID) error {
 	}
 	for _, s := range all {
 		if strings.HasSuffix(s.name, "-"+id.String()+entrySuffix) {
-			if err := d.dir.remove(s.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := d.dir.Remove(s.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("cache: second tier: %w", err)
 			}
 			d.bytes.Add(-s.size)

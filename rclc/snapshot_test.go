@@ -180,7 +180,7 @@ func TestSnapshotSurvivesDeath(t *testing.T) {
 	was, want := g.thinker(1, 7), g.thinker(2, 9)
 	const name = "notes.rclc"
 	save := func(s *Sender) func(string) error {
-		return func(dir string) error { return s.save(bg, unsynced{wholefile.OS(dir)}, name) }
+		return func(dir string) error { return s.save(bg, wholetest.Unsynced{OS: wholefile.OS(dir)}, name) }
 	}
 	load := func(dir string) int {
 		data, err := readSnapshot(filepath.Join(dir, name), g.Model, 100)
@@ -198,18 +198,6 @@ func TestSnapshotSurvivesDeath(t *testing.T) {
 		func(dir string) (old, whole bool) { n := load(dir); return n == 7, n == 9 })
 }
 
-// unsynced spares tests the waiting.
-type unsynced struct{ wholefile.OS }
-
-type unsyncedFile struct{ wholefile.File }
-
-func (d unsynced) Create(name string) (wholefile.File, error) {
-	f, err := d.OS.Create(name)
-	return unsyncedFile{f}, err
-}
-func (unsynced) Sync() error     { return nil }
-func (unsyncedFile) Sync() error { return nil }
-
 const childEnv = "SAMEBIT_RCLC_TEST_CHILD" // path of the snapshot that a child saves
 
 // TestSnapshotChild is the other process of TestSnapshotSurvivesKill.
@@ -221,7 +209,7 @@ func TestSnapshotChild(t *testing.T) {
 	g := newRig(t, "qwen3-bf16")
 	s := [2]*Sender{g.thinker(1, 50), g.thinker(2, 60)}
 	for i := 0; ; i++ {
-		g.must(s[i%2].save(bg, unsynced{wholefile.OS(filepath.Dir(path))}, filepath.Base(path)))
+		g.must(s[i%2].save(bg, wholetest.Unsynced{OS: wholefile.OS(filepath.Dir(path))}, filepath.Base(path)))
 		if i == 0 {
 			os.Stdout.WriteString("saved\n")
 		}

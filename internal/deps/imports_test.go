@@ -62,7 +62,7 @@ var rooms = []room{
 		"text is turned into ids without any model"},
 	{"token/jinja", nil, nil,
 		"templates of strangers must reach nothing"},
-	{"cache", []string{"backend", "checkpoint", "state", "tensor"}, []string{"golang.org/x/sys"},
+	{"cache", []string{"backend", "checkpoint", "internal/wholefile", "state", "tensor"}, []string{"golang.org/x/sys"},
 		"which snapshots to keep does not depend on blocks or text"},
 	{"cache/agenttrace", []string{"backend", "cache", "state", "tensor"}, nil,
 		"traces run without a model"},

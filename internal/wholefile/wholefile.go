@@ -92,7 +92,12 @@ func Replace(d Folder, name string, write func(io.Writer) error) error {
 var errTaken = errors.New("the unfinished file was removed")
 
 func tryReplace(d Folder, name string, write func(io.Writer) error) error {
-	temp := tempPrefix + name + "." + rand.Text() + tempSuffix
+	return Put(d, tempPrefix+name+"."+rand.Text()+tempSuffix, name, write)
+}
+
+// Put is Replace for callers that name unfinished files, and remove those of the
+// dead, themselves: temp must be new, and stands for nothing wherever it is left.
+func Put(d Folder, temp, name string, write func(io.Writer) error) error {
 	f, err := d.Create(temp)
 	if err != nil {
 		return err

@@ -22,17 +22,34 @@ type Faulty struct {
 	Lost   bool  // the machine dies too: what was not synced is in doubt
 	dead   bool
 	doubt  map[string]bool   // files whose content may be lost
-	undo   map[string][]byte // what renames that may be lost replaced; nil for nothing
+	undo   map[string]rename // renames that may be lost, by what they made
+	ops    int
+}
+
+// rename is where a name came from, and what it replaced; nil for nothing.
+type rename struct {
+	from string
+	was  []byte
 }
 
 var errDead = errors.New("the process is dead")
 
 // New returns a folder that dies at operation left; a negative one never does.
 func New(dir string, seed uint64, left int) *Faulty {
-	return &Faulty{OS: wholefile.OS(dir), rng: rand.New(rand.NewPCG(seed, uint64(left))), left: left, doubt: map[string]bool{}, undo: map[string][]byte{}}
+	return &Faulty{OS: wholefile.OS(dir), rng: rand.New(rand.NewPCG(seed, uint64(left))), left: left, doubt: map[string]bool{}, undo: map[string]rename{}}
 }
 
+// Dead reports whether the process died.
+func (d *Faulty) Dead() bool { return d.dead }
+
+// Failed reports whether an operation failed with FailOn.
+func (d *Faulty) Failed() bool { return d.FailOn != nil && d.left < 0 }
+
+// Ops is the number of operations so far.
+func (d *Faulty) Ops() int { return d.ops }
+
 func (d *Faulty) op() error {
+	d.ops++
 	switch {
 	case d.dead:
 		return errDead
@@ -100,7 +117,7 @@ func (d *Faulty) Rename(from, to string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	d.undo[to] = was
+	d.undo[to] = rename{from, was}
 	if d.doubt[from] {
 		d.doubt[to] = true
 	}
@@ -134,6 +151,19 @@ func (d *Faulty) Settle(t *testing.T) {
 	if !d.Lost {
 		return
 	}
+	for to, r := range d.undo {
+		if d.rng.IntN(2) == 0 {
+			continue
+		}
+		err := os.Rename(d.Path(to), d.Path(r.from))
+		if err == nil && r.was != nil {
+			err = os.WriteFile(d.Path(to), r.was, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(d.doubt, to)
+	}
 	for name := range d.doubt {
 		b, err := os.ReadFile(d.Path(name))
 		if err != nil || len(b) == 0 {
@@ -145,20 +175,6 @@ func (d *Faulty) Settle(t *testing.T) {
 			clear(b[n:]) // or its blocks
 		}
 		if err := os.WriteFile(d.Path(name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, was := range d.undo {
-		if d.rng.IntN(2) == 0 {
-			continue
-		}
-		var err error
-		if was == nil {
-			err = os.Remove(d.Path(name))
-		} else {
-			err = os.WriteFile(d.Path(name), was, 0o600)
-		}
-		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -224,3 +240,16 @@ func AtDeath(t *testing.T, name string, before, after func(dir string) error, sa
 		}
 	}
 }
+
+// Unsynced is a folder that spares tests of anything but deaths the waiting.
+type Unsynced struct{ wholefile.OS }
+
+func (d Unsynced) Create(name string) (wholefile.File, error) {
+	f, err := d.OS.Create(name)
+	return unsynced{f}, err
+}
+func (Unsynced) Sync() error { return nil }
+
+type unsynced struct{ wholefile.File }
+
+func (unsynced) Sync() error { return nil }

@@ -1,6 +1,0 @@
-//go:build !unix
-
-package cache
-
-// sync has nothing to do: these systems journal names and cannot sync folders.
-func (d osFolder) sync() error { return nil }
