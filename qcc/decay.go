@@ -39,16 +39,3 @@ func round(x *big.Float) float64 {
 	v, _ := x.Float64()
 	return v
 }
-
-// power is rⁿ: square and multiply in float64 from the lowest bit (docs/numerics.md
-// 5). The factor is the one that the sums use, rounded to float32.
-func power(r float32, n int) float32 {
-	p, b := 1.0, float64(r)
-	for ; n > 0; n >>= 1 {
-		if n&1 == 1 {
-			p *= b
-		}
-		b *= b
-	}
-	return float32(p)
-}

@@ -94,7 +94,7 @@ func (m *Mixer) bind(d *device, p *Params) error {
 	for _, r := range c.Decays() {
 		f := float32(r)
 		m.Archive.Decay = append(m.Archive.Decay, f)
-		m.Archive.Gain = append(m.Archive.Gain, power(f, c.Window))
+		m.Archive.Gain = append(m.Archive.Gain, float32(canon.Power(float64(f), c.Window)))
 	}
 	to := map[string]*tensor.Tensor{
 		"codes": &m.Archive.Codes, "mix_logits": &m.Archive.Mix, "corr_v": &m.Archive.CorrV, "corr_u": &m.Archive.CorrU,

@@ -332,7 +332,7 @@ func (h *head) write(e int) {
 			continue
 		}
 		for s, r := range w.Decay {
-			r = power(r, e+1-int(h.last[m]))
+			r = float32(canon.Power(float64(r), e+1-int(h.last[m])))
 			i := m*h.n + s
 			add := float32(weight * w.Gain[s])
 			h.den[i] = float32(h.den[i]*r) + add
@@ -342,19 +342,6 @@ func (h *head) write(e int) {
 		}
 		h.last[m] = float32(e + 1)
 	}
-}
-
-// power is rⁿ: square and multiply in float64 from the lowest bit, rounded once
-// (numerics.md 5).
-func power(r float32, n int) float32 {
-	p, b := 1.0, float64(r)
-	for ; n > 0; n >>= 1 {
-		if n&1 == 1 {
-			p *= b
-		}
-		b *= b
-	}
-	return float32(p)
 }
 
 func (h *head) landmark(e int) {
@@ -506,7 +493,7 @@ func (h *head) code(u []float32, f *float32, m, events int, perCode bool) {
 	for s, r := range h.w.Decay {
 		row := n[s*h.d : (s+1)*h.d]
 		if h.w.Lazy {
-			r = power(r, events-int(h.last[m]))
+			r = float32(canon.Power(float64(r), events-int(h.last[m])))
 			d[s] *= r
 			h.s.dev.vec.Scale(row, row, r)
 		}

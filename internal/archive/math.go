@@ -189,12 +189,5 @@ func (m *Math[F]) Attend(out, q []F, scale F, n int, visible func(j int) bool, k
 // Power is rⁿ: square and multiply in float64 from the lowest bit, rounded once
 // (numerics.md 5).
 func Power[F Float](r F, n int) F {
-	p, b := 1.0, float64(r)
-	for ; n > 0; n >>= 1 {
-		if n&1 == 1 {
-			p *= b
-		}
-		b *= b
-	}
-	return F(p)
+	return F(canon.Power(float64(r), n))
 }

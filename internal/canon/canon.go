@@ -169,3 +169,16 @@ func Rsqrt(x float32) float32 { return 1 / Sqrt(x) }
 // (numerics.md 5): larger first, NaN below everything. Equal values keep the
 // lower index, which is the caller's business.
 func Less(x, y float32) bool { return x < y || (x != x && y == y) }
+
+// Power is rⁿ for n ≥ 0: square and multiply in float64 from the lowest bit
+// (numerics.md 5). Callers round it once.
+func Power(r float64, n int) float64 {
+	p := 1.0
+	for ; n > 0; n >>= 1 {
+		if n&1 == 1 {
+			p *= r
+		}
+		r *= r
+	}
+	return float64(p)
+}

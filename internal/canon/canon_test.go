@@ -226,3 +226,24 @@ func BenchmarkExp(b *testing.B) {
 }
 
 var sink float32
+
+// Power is within its rounding errors of the exact power, and follows its order.
+func TestPower(t *testing.T) {
+	for _, r := range []float64{0.25, 0.5, 0.85, float64(float32(0.9999)), 1 - 1.0/1024} {
+		for n := 1; n < 3000; n += 1 + n/8 {
+			got := canon.Power(r, n)
+			want, _ := canon.BigPow(canon.Big(r), canon.Big(float64(n))).Float64()
+			if e := math.Abs(got-want) / want; e > 4096*0x1p-53 && want > 0x1p-1000 {
+				t.Fatalf("Power(%v, %d) = %v, want %v", r, n, got, want)
+			}
+		}
+	}
+	r := 0.3
+	r2 := r * r
+	if got, want := canon.Power(r, 5), r*(r2*r2); got != want {
+		t.Errorf("Power(%v, 5) = %v, want %v", r, got, want)
+	}
+	if canon.Power(r, 0) != 1 {
+		t.Error("the power of 0 is not 1")
+	}
+}
