@@ -75,33 +75,27 @@ func (r *run) save() error {
 }
 
 // saved opens the state of an interrupted training; nil if there is none.
-func (r *run) saved() (*checkpoint.Set, error) {
+func (r *run) saved() (set *checkpoint.Set, p progress, err error) {
 	path := filepath.Join(r.dir, stateFile)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, p, nil
 	}
-	set, err := checkpoint.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("train: %w: remove the file to begin anew", err)
+	if set, err = checkpoint.Open(path); err != nil {
+		return nil, p, fmt.Errorf("train: %w: remove the file to begin anew", err)
 	}
-	var p progress
 	if err := json.Unmarshal([]byte(set.Metadata()["train"]), &p); err != nil || p.Format != format {
 		set.Close()
-		return nil, fmt.Errorf("train: %s is no state of a training of format %d: remove the file to begin anew", path, format)
+		return nil, p, fmt.Errorf("train: %s is no state of a training of format %d: remove the file to begin anew", path, format)
 	}
 	if p.Config != r.cfg.digest() {
 		set.Close()
-		return nil, fmt.Errorf("train: %s belongs to a training with another config: use that config, another directory, or remove the file to begin anew", path)
+		return nil, p, fmt.Errorf("train: %s belongs to a training with another config: use that config, another directory, or remove the file to begin anew", path)
 	}
-	return set, nil
+	return set, p, nil
 }
 
 // resume goes on from a state.
-func (r *run) resume(set *checkpoint.Set) error {
-	var p progress
-	if err := json.Unmarshal([]byte(set.Metadata()["train"]), &p); err != nil {
-		return err
-	}
+func (r *run) resume(set *checkpoint.Set, p progress) error {
 	if p.Steps < 0 || p.Steps > r.cfg.Steps() {
 		return fmt.Errorf("train: the state has made %d of %d steps", p.Steps, r.cfg.Steps())
 	}

@@ -110,7 +110,7 @@ type run struct {
 }
 
 func (r *run) open(ctx context.Context) error {
-	saved, err := r.saved()
+	saved, progress, err := r.saved()
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (r *run) open(ctx context.Context) error {
 		return err
 	}
 	if saved != nil {
-		return r.resume(saved)
+		return r.resume(saved, progress)
 	}
 	return nil
 }

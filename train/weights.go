@@ -13,6 +13,7 @@ import (
 	"samebit/backend"
 	"samebit/checkpoint"
 	"samebit/grad"
+	"samebit/internal/blockq"
 	"samebit/internal/canon"
 	"samebit/nn"
 	"samebit/qwen3"
@@ -113,12 +114,11 @@ func weights(shape qwen3.Config, values func(qwen3.Param) ([]float32, error), ty
 	return b.Bytes(), nil
 }
 
-// narrow rounds to bfloat16, ties to even.
+// narrow rounds to bfloat16.
 func narrow(v []float32) []byte {
 	out := make([]byte, 0, 2*len(v))
 	for _, x := range v {
-		b := math.Float32bits(x)
-		out = binary.LittleEndian.AppendUint16(out, uint16((b+0x7FFF+b>>16&1)>>16))
+		out = binary.LittleEndian.AppendUint16(out, blockq.F32ToBF16(x))
 	}
 	return out
 }

@@ -86,7 +86,7 @@ var rooms = []room{
 		"constant memory is a mixer and a state; calibrating it is a room below"},
 	{"qcc/lm", []string{"backend", "internal/canon", "nn", "qcc", "state", "tensor"}, nil,
 		"the small model of experiments and traces"},
-	{"train", []string{"backend", "checkpoint", "grad", "grad/lm", "internal/canon", "internal/wholefile", "nn", "qwen3", "state", "tensor", "token", "train/tasks"}, nil,
+	{"train", []string{"backend", "checkpoint", "grad", "grad/lm", "internal/blockq", "internal/canon", "internal/wholefile", "nn", "qwen3", "state", "tensor", "token", "train/tasks"}, nil,
 		"a training is data, a model and a loop; commands draw its curves"},
 	{"train/tasks", nil, nil,
 		"text is generated without any model"},

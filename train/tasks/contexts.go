@@ -42,20 +42,28 @@ func (w *world) about() []fact {
 	return out
 }
 
-func (w *world) facts(bytes, questions int) (string, []question) {
-	var facts []fact
-	var lines []string
-	for size := 0; size < bytes || len(facts) < 2; {
+// lines are sentences of bytes bytes, about, that tell at least so many facts; after
+// one thing in rare there is one that nobody asks about.
+func (w *world) lines(bytes, least, rare int) (lines []string, facts []fact) {
+	size := 0
+	put := func(line string) {
+		lines = append(lines, line)
+		size += len(line) + 1
+	}
+	for size < bytes || len(facts) < least {
 		for _, f := range w.about() {
 			facts = append(facts, f)
-			lines = append(lines, w.tell(f))
-			size += len(lines[len(lines)-1]) + 1
+			put(w.tell(f))
 		}
-		if w.r.IntN(3) == 0 {
-			lines = append(lines, pick(w.r, filler))
-			size += len(lines[len(lines)-1]) + 1
+		if w.r.IntN(rare) == 0 {
+			put(pick(w.r, filler))
 		}
 	}
+	return lines, facts
+}
+
+func (w *world) facts(bytes, questions int) (string, []question) {
+	lines, facts := w.lines(bytes, 2, 3)
 	w.r.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
 	return pick(w.r, openings) + " " + strings.Join(lines, " "), w.choose(facts, questions)
 }
@@ -76,19 +84,7 @@ func (w *world) documents(bytes, questions int) (string, []question) {
 }
 
 func (w *world) document(bytes int) (string, []fact) {
-	var lines []string
-	var facts []fact
-	for size := 0; size < bytes || len(facts) == 0; {
-		for _, f := range w.about() {
-			facts = append(facts, f)
-			lines = append(lines, w.tell(f))
-			size += len(lines[len(lines)-1]) + 1
-		}
-		if w.r.IntN(2) == 0 {
-			lines = append(lines, pick(w.r, filler))
-			size += len(lines[len(lines)-1]) + 1
-		}
-	}
+	lines, facts := w.lines(bytes, 1, 2)
 	return strings.Join(lines, " "), facts
 }
 
