@@ -7,16 +7,18 @@ import (
 	"samebit/backend/cpu"
 	"samebit/bench"
 	"samebit/checkpoint"
+	"samebit/nn"
 	"samebit/qwen3"
 )
 
-// Resume checks the bits of what it times, and refuses what it cannot measure.
-func TestResume(t *testing.T) {
+// hybrid is a small hybrid model on a processor with two workers.
+func hybrid(t *testing.T) (*cpu.Device, *nn.Decoder) {
+	t.Helper()
 	dev, err := cpu.New(cpu.Config{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dev.Close()
+	t.Cleanup(func() { dev.Close() })
 	set, err := checkpoint.Open("../testdata/models/checkpoints/qwen35-bf16")
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +32,13 @@ func TestResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dec.Close()
+	t.Cleanup(dec.Close)
+	return dev, dec
+}
+
+// Resume checks the bits of what it times, and refuses what it cannot measure.
+func TestResume(t *testing.T) {
+	dev, dec := hybrid(t)
 	var got []string
 	cfg := bench.ResumeConfig{Rows: 400, Shared: 333, Stride: 64, Repeat: 2}
 	if err := bench.Resume(context.Background(), dev, dec, cfg, func(r bench.Result) { got = append(got, r.Test) }); err != nil {

@@ -5,36 +5,15 @@ import (
 	"slices"
 	"testing"
 
-	"samebit/backend/cpu"
 	"samebit/bench"
-	"samebit/checkpoint"
-	"samebit/qwen3"
 )
 
 // Transfer measures what it says, and refuses what it cannot measure.
 func TestTransfer(t *testing.T) {
-	dev, err := cpu.New(cpu.Config{Threads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
-	set, err := checkpoint.Open("../testdata/models/checkpoints/qwen35-bf16")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer set.Close()
-	shape, err := qwen3.FromSet(set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dec, err := qwen3.Load(context.Background(), dev, shape, set, qwen3.LoadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dec.Close()
+	dev, dec := hybrid(t)
 	var got []string
 	cfg := bench.TransferConfig{Rows: 90, Request: 5, Senders: 3, Repeat: 2}
-	err = bench.Transfer(context.Background(), dev, dec, cfg, func(r bench.Result) {
+	err := bench.Transfer(context.Background(), dev, dec, cfg, func(r bench.Result) {
 		if got = append(got, r.Test); len(r.Wall) != 2 || !(r.Best >= r.Median && r.Median > 0) {
 			t.Errorf("%+v", r)
 		}
