@@ -157,7 +157,7 @@ func (d *banked) Restore(snap Snapshot) error {
 		return foreign(snap, "a "+d.layout.kind, d.id)
 	}
 	if s.bank != nil && s.bank[0].pool != d.pool {
-		return fmt.Errorf("state: the snapshot lies in another pool, use Move: %w", ErrForeign)
+		return errOtherPool
 	}
 	b := s.bank.retain()
 	d.reset()

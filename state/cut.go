@@ -1,7 +1,5 @@
 package state
 
-import "samebit/backend"
-
 // Cut returns the snapshot after the first n rows of s, 0 < n <= s.Len(), sharing
 // its memory; the caller releases it. Keys and values can be cut anywhere; false is
 // returned for kinds that cannot, as a recurrent state, which remembers only where
@@ -20,10 +18,7 @@ func Cut(s Snapshot, n int) (Snapshot, bool) {
 // Cut leaves rows beyond n in the last page. They are not read, and whoever writes
 // there copies the page first.
 func (s *kvSnapshot) Cut(n int) (Snapshot, bool) {
-	c := &kvSnapshot{id: s.id, shape: s.shape, n: n}
-	for _, b := range s.pages[:(n+backend.Page-1)/backend.Page] {
-		c.pages = append(c.pages, b.retain())
-	}
+	c := &kvSnapshot{id: s.id, shape: s.shape, n: n, pages: s.pages[:pageCount(n)].retain()}
 	c.refs.Store(1)
 	return c, true
 }

@@ -151,7 +151,7 @@ func (k *KV) Keep(slots [][][]int) (*Kept, error) {
 		return nil, err
 	}
 	s := k.shape
-	pages := (n + backend.Page - 1) / backend.Page
+	pages := pageCount(n)
 	host := make([][]float32, pages) // [2·layers, heads, 64, D] each
 	for i := range host {
 		host[i] = make([]float32, 2*s.Layers*s.Heads*backend.Page*s.Dim)

@@ -23,7 +23,7 @@ type KV struct {
 	pool  *Pool
 	id    ID
 	shape KVShape
-	pages []*block
+	pages pages
 	n     int             // rows committed; slot and position of the next row
 	view  []tensor.Tensor // pages as a Seg wants them
 }
@@ -59,22 +59,15 @@ func (k *KV) Begin(seg *backend.Seg, rows int) error {
 	if rows < 1 || rows > maxSlots-k.n {
 		return fmt.Errorf("state: Begin with %d rows after %d: want at least one, and 2^30 in all", rows, k.n)
 	}
-	need := (k.n + rows + backend.Page - 1) / backend.Page
-	if tail := k.n / backend.Page; k.n%backend.Page != 0 && k.pages[tail].shared() {
-		c, err := k.pages[tail].clone()
-		if err != nil {
+	need := pageCount(k.n + rows)
+	if k.n%backend.Page != 0 {
+		if err := k.pages.own(k.n / backend.Page); err != nil {
 			return err
 		}
-		k.pages[tail].release()
-		k.pages[tail] = c
 	}
-	for len(k.pages) < need {
-		pg, err := k.page()
-		if err != nil {
-			k.trim()
-			return err
-		}
-		k.pages = append(k.pages, pg)
+	if err := k.pages.grow(need, k.page); err != nil {
+		k.trim()
+		return err
 	}
 	k.view = k.view[:0]
 	for _, pg := range k.pages[:need] {
@@ -87,14 +80,7 @@ func (k *KV) Begin(seg *backend.Seg, rows int) error {
 func (k *KV) Commit(rows int) { k.n += rows }
 
 // trim releases pages beyond the committed rows.
-func (k *KV) trim() {
-	used := (k.n + backend.Page - 1) / backend.Page
-	for _, b := range k.pages[used:] {
-		b.release()
-	}
-	clear(k.pages[used:])
-	k.pages = k.pages[:used]
-}
+func (k *KV) trim() { k.pages.cut(pageCount(k.n)) }
 
 func (k *KV) Truncate(n int) (int, error) {
 	if err := checkTruncate(n, k.n); err != nil {
@@ -114,10 +100,7 @@ func (k *KV) Release() {
 // filled.
 func (k *KV) Snapshot() (Snapshot, error) {
 	k.trim()
-	s := &kvSnapshot{id: k.id, shape: k.shape, n: k.n, pages: make([]*block, len(k.pages))}
-	for i, b := range k.pages {
-		s.pages[i] = b.retain()
-	}
+	s := &kvSnapshot{id: k.id, shape: k.shape, n: k.n, pages: k.pages.retain()}
 	s.refs.Store(1)
 	return s, nil
 }
@@ -127,24 +110,18 @@ func (k *KV) Restore(snap Snapshot) error {
 	if !ok || s.id != k.id || s.shape != k.shape {
 		return foreign(snap, "keys and values", k.id)
 	}
-	if len(s.pages) > 0 && s.pages[0].pool != k.pool {
-		return fmt.Errorf("state: the snapshot lies in another pool, use Move: %w", ErrForeign)
+	if err := s.pages.in(k.pool); err != nil {
+		return err
 	}
-	for _, b := range s.pages { // before releasing: the pages may be the same
-		b.retain()
-	}
+	kept := s.pages.retain() // before releasing: the pages may be the same
 	k.Release()
-	k.pages = append(k.pages, s.pages...)
+	k.pages = append(k.pages, kept...)
 	k.n = s.n
 	return nil
 }
 
 func (k *KV) Fork() (State, error) {
-	f := &KV{pool: k.pool, id: k.id, shape: k.shape, n: k.n}
-	for _, b := range k.pages[:(k.n+backend.Page-1)/backend.Page] {
-		f.pages = append(f.pages, b.retain())
-	}
-	return f, nil
+	return &KV{pool: k.pool, id: k.id, shape: k.shape, n: k.n, pages: k.pages[:pageCount(k.n)].retain()}, nil
 }
 
 func kvName(page int) string { return "kv." + strconv.Itoa(page) }
@@ -153,12 +130,7 @@ func (k *KV) Load(rows int, get func(string) (tensor.Tensor, error)) error {
 	if rows < 0 {
 		return fmt.Errorf("state: loading %d rows", rows)
 	}
-	var pages []*block
-	give := func() {
-		for _, b := range pages {
-			b.release()
-		}
-	}
+	var got pages
 	for i := 0; i*backend.Page < rows; i++ {
 		n := min(backend.Page, rows-i*backend.Page)
 		t, err := get(kvName(i))
@@ -170,17 +142,17 @@ func (k *KV) Load(rows int, get func(string) (tensor.Tensor, error)) error {
 			pg, err = k.page()
 		}
 		if err != nil {
-			give()
+			got.cut(0)
 			return err
 		}
-		pages = append(pages, pg)
+		got = append(got, pg)
 		if err := k.pool.upload(pg.t, t, true); err != nil {
-			give()
+			got.cut(0)
 			return err
 		}
 	}
 	k.Release()
-	k.pages, k.n = append(k.pages, pages...), rows
+	k.pages, k.n = append(k.pages, got...), rows
 	return nil
 }
 
@@ -259,7 +231,7 @@ type kvSnapshot struct {
 	id    ID
 	shape KVShape
 	n     int
-	pages []*block
+	pages pages
 	refs  atomic.Int32
 }
 

@@ -24,7 +24,7 @@ func (s WindowShape) planes() int {
 	return 2 * s.Layers
 }
 
-func (s WindowShape) sinkPages() int { return (s.Sinks + backend.Page - 1) / backend.Page }
+func (s WindowShape) sinkPages() int { return pageCount(s.Sinks) }
 
 // first is the first page behind the sinks' that a state of n rows keeps: the one of
 // the row that leaves the window next.
@@ -39,8 +39,8 @@ type Window struct {
 	pool  *Pool
 	id    ID
 	shape WindowShape
-	pages []*block // of the sinks, then of the window
-	skip  int      // pages left out between them
+	pages pages // of the sinks, then of the window
+	skip  int   // pages left out between them
 	n     int
 	view  []tensor.Tensor
 	seg   backend.ArchiveSeg
@@ -77,29 +77,19 @@ func (w *Window) Model() ID { return w.id }
 func (w *Window) Len() int     { return w.n }
 func (w *Window) Bytes() int64 { return blockBytes(w.pages) }
 
-// end is the number of pages that n rows need, those left out included.
-func end(n int) int { return (n + backend.Page - 1) / backend.Page }
-
 func (w *Window) Begin(seg *backend.Seg, rows int) error {
 	if rows < 1 || rows > maxSlots-w.n {
 		return fmt.Errorf("state: Begin with %d rows after %d: want at least one, and 2^30 in all", rows, w.n)
 	}
-	if tail := w.n/backend.Page - w.skip; w.n%backend.Page != 0 && w.pages[tail].shared() {
-		c, err := w.pages[tail].clone()
-		if err != nil {
+	if w.n%backend.Page != 0 {
+		if err := w.pages.own(w.n/backend.Page - w.skip); err != nil {
 			return err
 		}
-		w.pages[tail].release()
-		w.pages[tail] = c
 	}
-	need := end(w.n+rows) - w.skip
-	for len(w.pages) < need {
-		pg, err := w.page()
-		if err != nil {
-			w.trim()
-			return err
-		}
-		w.pages = append(w.pages, pg)
+	need := pageCount(w.n+rows) - w.skip
+	if err := w.pages.grow(need, w.page); err != nil {
+		w.trim()
+		return err
 	}
 	w.view = w.view[:0]
 	for _, pg := range w.pages[:need] {
@@ -134,14 +124,7 @@ func (w *Window) Commit(rows int) {
 }
 
 // trim releases pages beyond the committed rows.
-func (w *Window) trim() {
-	used := end(w.n) - w.skip
-	for _, b := range w.pages[used:] {
-		b.release()
-	}
-	clear(w.pages[used:])
-	w.pages = w.pages[:used]
-}
+func (w *Window) trim() { w.pages.cut(pageCount(w.n) - w.skip) }
 
 func (w *Window) Truncate(n int) (int, error) {
 	if err := checkTruncate(n, w.n); err != nil {
@@ -150,11 +133,8 @@ func (w *Window) Truncate(n int) (int, error) {
 	sinks := w.shape.sinkPages()
 	if w.skip > 0 && n < w.n && w.shape.first(n) < sinks+w.skip { // rows of the window are gone
 		n = min(n, sinks*backend.Page)
-		for _, b := range w.pages[sinks:] {
-			b.release()
-		}
-		clear(w.pages[sinks:])
-		w.pages, w.skip = w.pages[:sinks], 0
+		w.pages.cut(sinks)
+		w.skip = 0
 	}
 	w.n = n
 	w.trim()
@@ -168,10 +148,7 @@ func (w *Window) Release() {
 
 func (w *Window) Snapshot() (Snapshot, error) {
 	w.trim()
-	s := &windowSnapshot{id: w.id, shape: w.shape, n: w.n, skip: w.skip, pages: make([]*block, len(w.pages))}
-	for i, b := range w.pages {
-		s.pages[i] = b.retain()
-	}
+	s := &windowSnapshot{id: w.id, shape: w.shape, n: w.n, skip: w.skip, pages: w.pages.retain()}
 	s.refs.Store(1)
 	return s, nil
 }
@@ -181,24 +158,18 @@ func (w *Window) Restore(snap Snapshot) error {
 	if !ok || s.id != w.id || s.shape != w.shape {
 		return foreign(snap, "a window", w.id)
 	}
-	if len(s.pages) > 0 && s.pages[0].pool != w.pool {
-		return fmt.Errorf("state: the snapshot lies in another pool, use Move: %w", ErrForeign)
+	if err := s.pages.in(w.pool); err != nil {
+		return err
 	}
-	for _, b := range s.pages { // before releasing: the pages may be the same
-		b.retain()
-	}
+	kept := s.pages.retain() // before releasing: the pages may be the same
 	w.Release()
-	w.pages = append(w.pages, s.pages...)
+	w.pages = append(w.pages, kept...)
 	w.n, w.skip = s.n, s.skip
 	return nil
 }
 
 func (w *Window) Fork() (State, error) {
-	f := &Window{pool: w.pool, id: w.id, shape: w.shape, n: w.n, skip: w.skip}
-	for _, b := range w.pages[:end(w.n)-w.skip] {
-		f.pages = append(f.pages, b.retain())
-	}
-	return f, nil
+	return &Window{pool: w.pool, id: w.id, shape: w.shape, n: w.n, skip: w.skip, pages: w.pages[:pageCount(w.n)-w.skip].retain()}, nil
 }
 
 // name is that of a saved page. It says of which window, since the pages alone do
@@ -210,7 +181,7 @@ func (s WindowShape) name(page int) string {
 // held calls f with the pages that a state of n rows keeps and the rows in them.
 func (s WindowShape) held(n int, f func(i, page, rows int) error) error {
 	i := 0
-	for p := range end(n) {
+	for p := range pageCount(n) {
 		if p >= s.sinkPages() && p < s.first(n) {
 			continue
 		}
@@ -227,7 +198,7 @@ func (w *Window) Load(rows int, get func(string) (tensor.Tensor, error)) error {
 		return fmt.Errorf("state: loading %d rows", rows)
 	}
 	s := w.shape
-	var pages []*block
+	var got pages
 	err := s.held(rows, func(_, page, n int) error {
 		t, err := get(s.name(page))
 		if err == nil {
@@ -240,18 +211,16 @@ func (w *Window) Load(rows int, get func(string) (tensor.Tensor, error)) error {
 		if err != nil {
 			return err
 		}
-		pages = append(pages, pg)
+		got = append(got, pg)
 		return w.pool.upload(pg.t, t, true)
 	})
 	if err != nil {
-		for _, b := range pages {
-			b.release()
-		}
+		got.cut(0)
 		return err
 	}
 	w.Release()
-	w.pages, w.n = append(w.pages, pages...), rows
-	w.skip = end(rows) - len(pages)
+	w.pages, w.n = append(w.pages, got...), rows
+	w.skip = pageCount(rows) - len(got)
 	return nil
 }
 
@@ -259,7 +228,7 @@ type windowSnapshot struct {
 	id      ID
 	shape   WindowShape
 	n, skip int
-	pages   []*block
+	pages   pages
 	refs    atomic.Int32
 }
 
