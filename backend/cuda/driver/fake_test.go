@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package driver
+package driver_test
 
 import (
 	"errors"
@@ -8,12 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
 
 	"samebit/backend"
+	"samebit/backend/cuda/driver"
+	"samebit/backend/cuda/driver/drivertest"
 	"samebit/internal/testenv"
 )
 
@@ -46,7 +47,7 @@ func newFake(t *testing.T) *fake {
 }
 
 // failAt begins anew; the call with that number, from 1, fails.
-func (f *fake) failAt(call int, with Result) {
+func (f *fake) failAt(call int, with driver.Result) {
 	purego.SyscallN(f.reset, uintptr(call), uintptr(with))
 }
 
@@ -69,120 +70,9 @@ func (f *fake) notes() []string {
 	return strings.Split(strings.TrimSpace(string(b[:n])), "\n")
 }
 
-// exercise makes every call once and gives everything back, also when one fails.
-func exercise(path string) (err error) {
-	d, err := Load(path)
-	if err != nil {
-		return err
-	}
-	if _, err := d.Count(); err != nil {
-		return err
-	}
-	if _, err := d.Info(0); err != nil {
-		return err
-	}
-	c, err := d.Open(0)
-	if err != nil {
-		return err
-	}
-	undo := func(f func() error) { err = errors.Join(err, f()) }
-	defer undo(c.Close)
-	if _, _, err := c.MemInfo(); err != nil {
-		return err
-	}
-	m, err := c.LoadModule("m", []byte(".entry k"))
-	if err != nil {
-		return err
-	}
-	defer undo(func() error { return c.UnloadModule(m) })
-	k, err := c.Function(m, "k")
-	if err != nil {
-		return err
-	}
-	if _, err := c.FuncInfo(k); err != nil {
-		return err
-	}
-	if err := c.SetMaxShared(k, 70000); err != nil {
-		return err
-	}
-	p, err := c.Alloc(24)
-	if err != nil {
-		return err
-	}
-	defer undo(func() error { return c.Free(p) })
-	h, err := c.AllocHost(24)
-	if err != nil {
-		return err
-	}
-	defer undo(func() error { return c.FreeHost(h) })
-	s, err := c.NewStream()
-	if err != nil {
-		return err
-	}
-	defer undo(func() error { return c.CloseStream(s) })
-	e, err := c.NewEvent()
-	if err != nil {
-		return err
-	}
-	defer undo(func() error { return c.CloseEvent(e) })
-	for _, f := range []func() error{
-		func() error { return c.Fill(s, p, 9, 24) },
-		func() error { return c.CopyIn(s, p, []byte{1, 2, 3, 4, 5, 6, 7, 8}) },
-		func() error { return c.Copy(s, p+16, p, 8) },
-		func() error { return c.CopyOut(s, h, p) },
-		func() error { return c.Sync(s) },
-		func() error { return c.Record(e, s) },
-		func() error { return c.BeginCapture(s) },
-		func() error {
-			var v Params
-			v.Ptr(0x1122334455667788).Float32(1).Int32(-2).Uint64(3)
-			return c.Launch(s, k, Launch{Grid: [3]uint32{2, 3, 4}, Block: [3]uint32{32, 2, 1}, Shared: 512}, v.Bytes())
-		},
-	} {
-		if err := f(); err != nil {
-			return err
-		}
-	}
-	if string(h[:10]) != "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x09" || string(h[16:]) != "\x01\x02\x03\x04\x05\x06\x07\x08" {
-		return errors.New("the copies went wrong")
-	}
-	took, err := c.Elapsed(e, e)
-	if err != nil {
-		return err
-	}
-	if took != 1500*time.Microsecond {
-		return errors.New("the time is wrong")
-	}
-	g, err := c.EndCapture(s)
-	if err != nil {
-		return err
-	}
-	defer undo(func() error { return c.CloseGraph(g) })
-	x, err := c.Instantiate(g)
-	if err != nil {
-		return err
-	}
-	defer undo(func() error { return c.CloseExec(x) })
-	return c.LaunchGraph(s, x)
-}
-
-// wantCalls is what exercise makes, without the calls that make the context
-// current before each that needs it.
-var wantCalls = []string{
-	"cuInit 0", "cuDriverGetVersion", "cuDeviceGetCount",
-	"cuDeviceGet 0", "cuDeviceGetName 255 7", "cuDeviceTotalMem 7",
-	"cuDeviceGetAttribute 1 7", "cuDeviceGetAttribute 8 7", "cuDeviceGetAttribute 10 7", "cuDeviceGetAttribute 13 7", "cuDeviceGetAttribute 16 7",
-	"cuDeviceGetAttribute 36 7", "cuDeviceGetAttribute 37 7", "cuDeviceGetAttribute 38 7", "cuDeviceGetAttribute 75 7", "cuDeviceGetAttribute 76 7", "cuDeviceGetAttribute 97 7",
-	"cuDeviceGet 0", "cuDevicePrimaryCtxRetain 7", "cuMemGetInfo",
-	"cuModuleLoadDataEx 2 5 6 8191 [.entry k]", "cuModuleGetFunction 0x1020 k",
-	"cuFuncGetAttribute 0 0xf00", "cuFuncGetAttribute 1 0xf00", "cuFuncGetAttribute 3 0xf00", "cuFuncGetAttribute 4 0xf00", "cuFuncSetAttribute 0xf00 8 70000",
-	"cuMemAlloc 24", "cuMemAllocHost 24", "cuStreamCreate 1", "cuEventCreate 0",
-	"cuMemsetD8Async 9 24 0x1030", "cuMemcpyHtoDAsync 8 0x1030", "cuMemcpyDtoDAsync 8 0x1030", "cuMemcpyDtoHAsync 24 0x1030", "cuStreamSynchronize 0x1030",
-	"cuEventRecord 0x1040 0x1030", "cuStreamBeginCapture 0x1030 2",
-	"cuLaunchKernel 0xf00 grid 2 3 4 block 32 2 1 shared 512 0x1030 params 88776655443322110000803ffeffffff0300000000000000",
-	"cuEventElapsedTime 0x1040 0x1040", "cuStreamEndCapture 0x1030", "cuGraphInstantiateWithFlags 0x1050 0", "cuGraphLaunch 0x1060 0x1030",
-	"cuGraphExecDestroy 0x1060", "cuGraphDestroy 0x1050", "cuEventDestroy 0x1040", "cuStreamDestroy 0x1030", "cuMemFreeHost", "cuMemFree", "cuModuleUnload 0x1020",
-	"cuDevicePrimaryCtxRelease 7",
+// exercise makes every call of the library at path once.
+func exercise(path string) error {
+	return drivertest.Exercise(func() (driver.Driver, error) { return driver.Load(path) })
 }
 
 // The library receives the calls in order, with these values and this image.
@@ -197,13 +87,13 @@ func TestCalls(t *testing.T) {
 			got = append(got, n)
 		}
 	}
-	for i := range max(len(got), len(wantCalls)) {
+	for i := range max(len(got), len(drivertest.Calls)) {
 		g, w := "", ""
 		if i < len(got) {
 			g = got[i]
 		}
-		if i < len(wantCalls) {
-			w = wantCalls[i]
+		if i < len(drivertest.Calls) {
+			w = drivertest.Calls[i]
 		}
 		if g != w {
 			t.Fatalf("call %d is %q, want %q", i, g, w)
@@ -223,17 +113,17 @@ func TestEveryFailure(t *testing.T) {
 	}
 	all := f.notes()
 	for i, call := range all {
-		f.failAt(i+1, OutOfMemory)
+		f.failAt(i+1, driver.OutOfMemory)
 		err := exercise(f.path)
 		name, _, _ := strings.Cut(call, " ")
-		var e *Error
+		var e *driver.Error
 		if !errors.As(err, &e) {
 			t.Fatalf("call %d (%s) failed, the error is %v", i+1, call, err)
 		}
-		if e.Call != name || e.Code != OutOfMemory || e.Name != "FAKE_ERROR_2" {
+		if e.Call != name || e.Code != driver.OutOfMemory || e.Name != "FAKE_ERROR_2" {
 			t.Errorf("call %d (%s) failed, the error is %v", i+1, call, err)
 		}
-		if !errors.Is(err, ErrOutOfMemory) || !errors.Is(err, backend.ErrNoMemory) {
+		if !errors.Is(err, driver.ErrOutOfMemory) || !errors.Is(err, backend.ErrNoMemory) {
 			t.Errorf("%v is no ErrOutOfMemory", err)
 		}
 		// A release that fails, or that is not reached because the context could
@@ -259,10 +149,10 @@ func TestEveryFailure(t *testing.T) {
 // Results become causes with remedies.
 func TestCauses(t *testing.T) {
 	f := newFake(t)
-	for code, want := range map[Result]error{
-		OutOfMemory: ErrOutOfMemory, IllegalAddress: ErrLost, LaunchFailed: ErrLost, ECCUncorrectable: ErrLost, NoDevice: ErrNoDevice,
-		UnsupportedPTX: ErrOldDriver, DriverMismatch: ErrOldDriver, NoBinaryForGPU: ErrOldDevice, DeviceUnavailable: ErrBusy,
-		InvalidPTX: ErrKernel, InvalidHandle: ErrClosed,
+	for code, want := range map[driver.Result]error{
+		driver.OutOfMemory: driver.ErrOutOfMemory, driver.IllegalAddress: driver.ErrLost, driver.LaunchFailed: driver.ErrLost, driver.ECCUncorrectable: driver.ErrLost, driver.NoDevice: driver.ErrNoDevice,
+		driver.UnsupportedPTX: driver.ErrOldDriver, driver.DriverMismatch: driver.ErrOldDriver, driver.NoBinaryForGPU: driver.ErrOldDevice, driver.DeviceUnavailable: driver.ErrBusy,
+		driver.InvalidPTX: driver.ErrKernel, driver.InvalidHandle: driver.ErrClosed,
 	} {
 		f.failAt(25, code)
 		if err := exercise(f.path); !errors.Is(err, want) {
@@ -271,7 +161,7 @@ func TestCauses(t *testing.T) {
 	}
 	f.failAt(25, 12345)
 	err := exercise(f.path)
-	for _, c := range []error{ErrOutOfMemory, ErrLost, ErrNoDevice, ErrOldDriver, ErrKernel} {
+	for _, c := range []error{driver.ErrOutOfMemory, driver.ErrLost, driver.ErrNoDevice, driver.ErrOldDriver, driver.ErrKernel} {
 		if errors.Is(err, c) {
 			t.Errorf("the unknown result 12345 became %v", c)
 		}
@@ -282,26 +172,26 @@ func TestMachines(t *testing.T) {
 	f := newFake(t)
 	machine := func(version, devices int) { purego.SyscallN(f.machine, uintptr(version), uintptr(devices)) }
 	machine(11030, 1)
-	if _, err := Load(f.path); !errors.Is(err, ErrOldDriver) || !strings.Contains(err.Error(), "11.3") {
+	if _, err := driver.Load(f.path); !errors.Is(err, driver.ErrOldDriver) || !strings.Contains(err.Error(), "11.3") {
 		t.Errorf("an old driver: %v", err)
 	}
 	machine(12040, 0)
-	d, err := Load(f.path)
+	d, err := driver.Load(f.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Count(); !errors.Is(err, ErrNoDevice) {
+	if _, err := d.Count(); !errors.Is(err, driver.ErrNoDevice) {
 		t.Errorf("no device: %v", err)
 	}
 	machine(12040, 1)
-	if _, err := d.Open(1); !errors.Is(err, ErrNoDevice) || !errors.Is(err, backend.ErrNoDevice) {
+	if _, err := d.Open(1); !errors.Is(err, driver.ErrNoDevice) || !errors.Is(err, backend.ErrNoDevice) {
 		t.Errorf("device 1 of 1: %v", err)
 	}
 	v, err := d.Info(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Info{Name: "Fake 7", Memory: 5 << 30, Major: 1075, Minor: 1076, Multiprocs: 1016, WarpSize: 1010, MaxThreads: 1001, Shared: 1008, SharedOptin: 1097,
+	want := driver.Info{Name: "Fake 7", Memory: 5 << 30, Major: 1075, Minor: 1076, Multiprocs: 1016, WarpSize: 1010, MaxThreads: 1001, Shared: 1008, SharedOptin: 1097,
 		ClockKHz: 1013, MemoryClockKHz: 1036, MemoryBusBits: 1037, L2: 1038}
 	if v != want {
 		t.Errorf("Info is %+v, want %+v", v, want)
@@ -309,10 +199,10 @@ func TestMachines(t *testing.T) {
 	if d.Version() != 12040 {
 		t.Errorf("Version is %d", d.Version())
 	}
-	if _, err := Load(filepath.Join(t.TempDir(), "missing.so")); !errors.Is(err, ErrNoDriver) || !errors.Is(err, backend.ErrNoDevice) {
+	if _, err := driver.Load(filepath.Join(t.TempDir(), "missing.so")); !errors.Is(err, driver.ErrNoDriver) || !errors.Is(err, backend.ErrNoDevice) {
 		t.Errorf("a missing library: %v", err)
 	}
-	if _, err := Load("libc.so.6"); !errors.Is(err, ErrOldDriver) {
+	if _, err := driver.Load("libc.so.6"); !errors.Is(err, driver.ErrOldDriver) {
 		t.Errorf("a library of another kind: %v", err)
 	}
 	c, err := d.Open(0)
@@ -320,13 +210,13 @@ func TestMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.LoadModule("bad", []byte("nonsense")); !errors.Is(err, ErrKernel) || !strings.Contains(err.Error(), "ptxas says no") {
+	if _, err := c.LoadModule("bad", []byte("nonsense")); !errors.Is(err, driver.ErrKernel) || !strings.Contains(err.Error(), "ptxas says no") {
 		t.Errorf("a bad module: %v", err)
 	}
-	if _, err := c.Alloc(2 << 20); !errors.Is(err, ErrOutOfMemory) || !strings.Contains(err.Error(), "2097152 bytes") {
+	if _, err := c.Alloc(2 << 20); !errors.Is(err, driver.ErrOutOfMemory) || !strings.Contains(err.Error(), "2097152 bytes") {
 		t.Errorf("too much memory: %v", err)
 	}
-	if err := c.Launch(1, 1, Launch{}, make([]byte, MaxParams+1)); !errors.Is(err, ErrKernel) {
+	if err := c.Launch(1, 1, driver.Launch{}, make([]byte, driver.MaxParams+1)); !errors.Is(err, driver.ErrKernel) {
 		t.Errorf("too many parameters: %v", err)
 	}
 }
@@ -334,7 +224,7 @@ func TestMachines(t *testing.T) {
 // Nothing is allocated where a token is decoded.
 func TestLaunchAllocatesNothing(t *testing.T) {
 	f := newFake(t)
-	d, err := Load(f.path)
+	d, err := driver.Load(f.path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,8 +245,8 @@ func TestLaunchAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var v Params
-	l := Launch{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1}}
+	var v driver.Params
+	l := driver.Launch{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1}}
 	n := testing.AllocsPerRun(200, func() {
 		v.Reset().Ptr(p).Int32(3)
 		if c.Launch(s, 0xf00, l, v.Bytes()) != nil || c.LaunchGraph(s, 7) != nil || c.CopyIn(s, p, h) != nil || c.CopyOut(s, h, p) != nil ||

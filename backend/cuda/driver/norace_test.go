@@ -1,5 +1,5 @@
 //go:build !race
 
-package driver
+package driver_test
 
 const raced = false

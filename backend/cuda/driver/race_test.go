@@ -1,6 +1,6 @@
 //go:build race
 
-package driver
+package driver_test
 
 // raced reports whether the race detector is on; its pools drop things at random.
 const raced = true
