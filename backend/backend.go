@@ -44,6 +44,7 @@ type Info struct {
 	Threads int    // workers, 0 where the word makes no sense
 	Memory  int64  // bytes usable, 0 if unknown
 	Inexact string // why results are not those of numerics.md; empty for every exact device
+	Slow    string // why it runs slower than it should, known so far; no bit depends on it
 }
 
 // Use says how a weight will be read. The values may be combined.

@@ -37,6 +37,7 @@ type Result struct {
 	PeakMiB int64     `json:"peak_mib,omitempty"`
 	Bytes   int64     `json:"bytes,omitempty"`
 	Inexact string    `json:"inexact,omitempty"` // of a device that is not bit-exact: why
+	Slow    string    `json:"slow,omitempty"`    // of a device that is slower than it should be: why
 }
 
 // finish fills in the rates of work units per repetition.
@@ -113,7 +114,7 @@ type measure struct {
 
 func (m *measure) result(test string) Result {
 	i := m.dev.Info()
-	return Result{Model: m.cfg.Name, Test: test, Threads: i.Threads, Kernels: i.Kernels, Inexact: i.Inexact, Unit: "tokens/s"}
+	return Result{Model: m.cfg.Name, Test: test, Threads: i.Threads, Kernels: i.Kernels, Inexact: i.Inexact, Slow: i.Slow, Unit: "tokens/s"}
 }
 
 func (m *measure) all() error {

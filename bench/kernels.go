@@ -129,7 +129,7 @@ func (k *kernels) weight(dt tensor.DType, n, in int, seed uint32) (backend.Weigh
 
 func (k *kernels) result(test, shape, unit string) Result {
 	i := k.dev.Info()
-	return Result{Test: test, Shape: shape, Threads: i.Threads, Kernels: i.Kernels, Inexact: i.Inexact, Unit: unit}
+	return Result{Test: test, Shape: shape, Threads: i.Threads, Kernels: i.Kernels, Inexact: i.Inexact, Slow: i.Slow, Unit: unit}
 }
 
 // measure repeats f for the configured time, at least 5 times after a warm-up.

@@ -44,6 +44,7 @@ type Device struct {
 	staging []byte        // of Pack, page-locked
 	closed  bool
 	held    int // buffers and weights
+	slow    string
 }
 
 // New opens a device. It fails with a driver error that names the remedy, or with
@@ -102,6 +103,9 @@ func (d *Device) Info() backend.Info {
 	if d.fast {
 		i.Kernels, i.Inexact = fmt.Sprintf("fast (not bit-exact), ptx sm_80 on %d.%d", d.info.Major, d.info.Minor), inexact
 	}
+	d.mu.Lock()
+	i.Slow = d.slow
+	d.mu.Unlock()
 	return i
 }
 

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -158,8 +159,12 @@ func (s *stream) flush() error {
 	x := &g.kept[k]
 	x.used = g.count
 	if x.exec == 0 {
-		if x.exec = s.capture(&x.list); x.exec == 0 {
+		var err error
+		if x.exec, err = s.capture(&x.list); err != nil {
 			g.off = true // and what follows says what is wrong, if anything
+			s.dev.mu.Lock()
+			s.dev.slow = fmt.Sprintf("the driver refuses graphs, so that kernels are launched one by one: %v", err)
+			s.dev.mu.Unlock()
 			return s.enqueueAll(&g.now)
 		}
 	}
@@ -199,28 +204,28 @@ func (s *stream) keep() error {
 	return nil
 }
 
-// capture makes a graph of a list; 0 if the driver refuses. Nothing runs.
-func (s *stream) capture(l *list) driver.Exec {
+// capture makes a graph of a list, if the driver lets it. Nothing runs.
+func (s *stream) capture(l *list) (driver.Exec, error) {
 	c := s.dev.ctx
-	if c.BeginCapture(s.q) != nil {
-		return 0
+	if err := c.BeginCapture(s.q); err != nil {
+		return 0, err
 	}
-	refused := s.enqueueAll(l) != nil
+	refused := s.enqueueAll(l)
 	g, err := c.EndCapture(s.q)
 	if err != nil {
-		return 0
+		return 0, errors.Join(refused, err)
 	}
-	var x driver.Exec
-	if !refused {
-		if x, err = c.Instantiate(g); err != nil {
-			x = 0
-		}
+	if refused != nil {
+		return 0, errors.Join(refused, c.CloseGraph(g))
 	}
-	if c.CloseGraph(g) != nil && x != 0 {
-		c.CloseExec(x)
-		return 0
+	x, err := c.Instantiate(g)
+	if err != nil {
+		return 0, errors.Join(err, c.CloseGraph(g))
 	}
-	return x
+	if err := c.CloseGraph(g); err != nil {
+		return 0, errors.Join(err, c.CloseExec(x))
+	}
+	return x, nil
 }
 
 // close gives all graphs back.

@@ -227,6 +227,9 @@ func TestGraphsRefused(t *testing.T) {
 			if call == "LaunchGraph" {
 				t.Error("a graph that is not launched is no error")
 			}
+			if slow := dev.Info().Slow; !strings.Contains(slow, "refuses graphs") || !strings.Contains(slow, call) {
+				t.Errorf("the device says %q of why it is slow", slow)
+			}
 		})
 		if n := watch.Held(); n != 0 {
 			t.Errorf("%s refused: %d objects of the driver were not given back", call, n)

@@ -95,12 +95,15 @@ print best and median rates. bench/peers measures other engines the same way.`,
 	return c
 }
 
-// notExact ends the line of a result whose device is not exact.
-func notExact(r *bench.Result) string {
-	if r.Inexact == "" {
-		return ""
+// notExact ends the line of a result whose device is not exact, or slow.
+func notExact(r *bench.Result) (s string) {
+	if r.Inexact != "" {
+		s = ", not bit-exact"
 	}
-	return ", not bit-exact"
+	if r.Slow != "" {
+		s += " (" + r.Slow + ")"
+	}
+	return s
 }
 
 // benchKernels measures single ops.
