@@ -11,6 +11,7 @@ import (
 	"samebit/backend"
 	"samebit/checkpoint"
 	"samebit/grad"
+	"samebit/grad/journal"
 	"samebit/grad/lm"
 	"samebit/internal/wholefile"
 	"samebit/nn"
@@ -53,13 +54,8 @@ type Result struct {
 	Stopped bool // early, for lack of improvement
 }
 
-// Names of the files of a training, in its directory; the model is a directory that
-// samebit opens.
-const (
-	stateFile = "state.safetensors"
-	logFile   = "log.csv"
-	modelDir  = "model"
-)
+// modelDir is a directory in that of a training, which samebit opens.
+const modelDir = "model"
 
 // Run trains in a directory, which it makes, and goes on there if a training of the
 // same config was interrupted, with the bits of one that was not. A cancelled
@@ -103,14 +99,16 @@ type run struct {
 	adam   *grad.AdamW
 	lm     *lm.Trainer
 
-	log    [][]string // lines
+	log    *journal.Journal
 	best   *Judgement
 	bestAt int
 	bad    int // validations since
 }
 
 func (r *run) open(ctx context.Context) error {
-	saved, progress, err := r.saved()
+	r.log = r.journal()
+	var progress progress
+	saved, err := r.log.Open(&progress)
 	if err != nil {
 		return err
 	}
@@ -226,7 +224,7 @@ func (r *run) train(ctx context.Context) (Result, error) {
 			}
 			stopped = v.Patience > 0 && r.bad >= v.Patience
 		}
-		r.log = append(r.log, s.line())
+		r.log.Lines = append(r.log.Lines, s.line())
 		if n%every == 0 || n == last || stopped {
 			if err := r.save(); err != nil {
 				return Result{}, err

@@ -15,6 +15,7 @@ import (
 
 	"samebit/backend/cpu"
 	"samebit/checkpoint"
+	"samebit/grad/journal"
 	"samebit/internal/wholefile"
 	"samebit/internal/wholefile/wholetest"
 	"samebit/qwen3"
@@ -122,7 +123,7 @@ func TestSameWeightsWhatever(t *testing.T) {
 			if got.Hash != want.Hash || got.BestAt != want.BestAt {
 				t.Errorf("interrupted: %+v, not %+v", got, want)
 			}
-			same(t, plain, dir, logFile, "model/model.safetensors", "model/config.json", "model/tokenizer.json", "model/tokenizer_config.json")
+			same(t, plain, dir, journal.LogFile, "model/model.safetensors", "model/config.json", "model/tokenizer.json", "model/tokenizer_config.json")
 		})
 	}
 }
@@ -182,7 +183,7 @@ func TestForeignDirectory(t *testing.T) {
 	if _, err := (setup{}).run(t, t.Context(), c, dir); err != nil {
 		t.Fatal(err)
 	}
-	before, err := os.ReadFile(filepath.Join(dir, stateFile))
+	before, err := os.ReadFile(filepath.Join(dir, journal.StateFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,10 +193,10 @@ func TestForeignDirectory(t *testing.T) {
 		t.Errorf("another config: %v", err)
 	}
 	for _, n := range []int{0, 7, len(before) / 2, len(before) - 1} {
-		if err := os.WriteFile(filepath.Join(dir, stateFile), before[:n], 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, journal.StateFile), before[:n], 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := (setup{}).run(t, t.Context(), c, dir); err == nil || !strings.Contains(err.Error(), stateFile) {
+		if _, err := (setup{}).run(t, t.Context(), c, dir); err == nil || !strings.Contains(err.Error(), journal.StateFile) {
 			t.Errorf("a state of %d bytes: %v", n, err)
 		}
 	}
