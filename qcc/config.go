@@ -28,8 +28,8 @@ var (
 	ErrConfig = errors.New("invalid configuration")
 	// ErrShape is the cause when rows or parameters do not fit the configuration.
 	ErrShape = errors.New("shapes do not fit")
-	// ErrDigest is the cause when a saved state belongs to another layer.
-	ErrDigest = errors.New("state belongs to another layer")
+	// ErrDigest is the cause when a state or an adapter belongs to another layer or model.
+	ErrDigest = errors.New("made for another layer or model")
 	// ErrContextLimit is the cause when a text is longer than a layer can take.
 	ErrContextLimit = errors.New("context limit reached")
 	// ErrUnknownRequest is the cause when a request id is not registered.
@@ -67,6 +67,8 @@ type RoPE struct {
 	Theta  float64 `json:"theta"`
 	Dim    int     `json:"dim"`    // rotary width, even; 0: the largest in a head
 	Factor float64 `json:"factor"` // on cosines and sines; 0: 1
+
+	Model bool `json:"model,omitempty"` // the table is that of the model that is retrofitted
 }
 
 // Exact is a table of original keys and values besides the sums.
@@ -223,7 +225,10 @@ func (c Config) Validate() error {
 		if r.Dim < 0 || r.Dim%2 != 0 || r.Dim > c.Dim || c.Dim < 2 {
 			return bad("rotary width %d of heads of %d: want an even number within", r.Dim, c.Dim)
 		}
-		if !(r.Theta > 0) || !finite(r.Theta) || r.Factor < 0 || !finite(r.Factor) {
+		if r.Model && (r.Theta != 0 || r.Factor != 0) {
+			return bad("a rotation that is the model's with a base %v and a factor %v", r.Theta, r.Factor)
+		}
+		if !r.Model && !(r.Theta > 0) || !finite(r.Theta) || r.Factor < 0 || !finite(r.Factor) {
 			return bad("rotary base %v with factor %v: want positive numbers", r.Theta, r.Factor)
 		}
 	}

@@ -8,67 +8,51 @@ import (
 
 	"samebit/backend"
 	"samebit/nn"
-	"samebit/state"
 )
 
-// retrofit replaces the attention of a small dense model by mixers that share its
-// weights.
-func retrofit(t *testing.T, d *nn.Decoder, dev backend.Device, set func(c *Config)) *nn.Decoder {
+// retrofit patches a model with a new adapter.
+func retrofit(t *testing.T, d *nn.Decoder, dev backend.Device, set func(r *Retrofit)) *Patched {
 	t.Helper()
-	own, err := newDevice(dev)
+	c, err := ModelConfig(d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(own.close)
-	r := *d
-	r.Closers, r.Blocks = nil, append([]nn.Block(nil), d.Blocks...)
-	var c Config
-	for i := range r.Blocks {
-		a := r.Blocks[i].Mix.(*nn.Attention)
-		c = RetrofitConfig(d.Hidden, a.Heads, a.KV, a.Dim, 4096)
-		c.RoPE = &RoPE{Theta: 1e6} // the table is the model's
-		set(&c)
-		p, err := NewParams(c, uint64(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := &Mixer{Layer: i, Config: c, Q: a.Q, K: a.K, V: a.V, O: a.O, BQ: a.BQ, BK: a.BK, BV: a.BV, BO: a.BO,
-			QNorm: a.QNorm, KNorm: a.KNorm, Eps: a.Eps, RoPE: a.RoPE, Gated: a.Gated}
-		if err := m.bind(own, p); err != nil {
-			t.Fatal(err)
-		}
-		r.Blocks[i].Mix = m
+	r := Retrofit{Config: c, KV: KVRepeat}
+	set(&r)
+	a, err := NewAdapter(d, r, 7)
+	if err != nil {
+		t.Fatal(err)
 	}
-	r.ID = state.ID(c.Digest())
-	r.NewState = func(p *state.Pool) (state.State, error) {
-		parts, err := c.parts(p, r.ID, len(r.Blocks))
-		return &state.Stack{Parts: parts}, err
+	p, err := Patch(dev, d, a)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return &r
+	t.Cleanup(p.Close)
+	return p
 }
 
 // In a decoder the layer has the bits of full attention as long as the window covers
 // the text, and beyond that those of one token at a time however it is cut, batched,
 // rewound or saved.
 func TestDecoder(t *testing.T) {
-	for _, name := range []string{"qwen3-tied-fp32", "qwen2-fp32"} {
+	for _, name := range []string{"qwen3-tied-fp32", "qwen2-fp32", "qwen35-8l-fp32"} {
 		d, pool, runner := model(t, name)
 		dev := pool.Device()
 		rows := tokens(3, 100, d.Vocab)
 		full := runner(d)
 		want := appendAll(t, full, rows)
-		covered := runner(retrofit(t, d, dev, func(c *Config) {}))
+		covered := runner(retrofit(t, d, dev, func(r *Retrofit) {}).Decoder)
 		sameBits(t, name+": a window that covers the text", appendAll(t, covered, rows, 7, 1, 50), want)
 
-		for i, set := range []func(c *Config){
-			func(c *Config) { c.Window = 20 },
-			func(c *Config) { c.Window, c.Share, c.Sinks = 17, true, 4 },
-			func(c *Config) {
-				c.Window, c.Exact = 9, &Exact{Sets: 3, Ways: 2, MassMerge: true, Threshold: -9, AdmissionWeight: 1}
+		for i, set := range []func(r *Retrofit){
+			func(r *Retrofit) { r.Config.Window = 20 },
+			func(r *Retrofit) { r.Config.Window, r.KV, r.Config.Sinks = 17, KVShare, 4 },
+			func(r *Retrofit) {
+				r.Config.Window, r.Config.Exact = 9, &Exact{Sets: 3, Ways: 2, MassMerge: true, Threshold: -9, AdmissionWeight: 1}
 			},
 		} {
 			what := fmt.Sprintf("%s, kind %d", name, i)
-			p := retrofit(t, d, dev, set)
+			p := retrofit(t, d, dev, set).Decoder
 			one, two := runner(p), runner(p)
 			step := appendAll(t, one, rows, ones(len(rows))...)
 			if slicesEqual(step, want) {

@@ -25,6 +25,8 @@ type Mixer struct {
 	Gate, GateBias tensor.Tensor // [Heads, Hidden], [Heads]; invalid with a constant mix
 	Archive        backend.ArchiveParams
 	Exact          *backend.ExactParams
+
+	full *fullAttention // nil: the layer is bounded
 }
 
 // OpenMixer puts a layer's parameters on a device; layer counts those that share a
@@ -96,10 +98,6 @@ func (m *Mixer) bind(d *device, p *Params) error {
 		m.Archive.Decay = append(m.Archive.Decay, f)
 		m.Archive.Gain = append(m.Archive.Gain, float32(canon.Power(float64(f), c.Window)))
 	}
-	to := map[string]*tensor.Tensor{
-		"codes": &m.Archive.Codes, "mix_logits": &m.Archive.Mix, "corr_v": &m.Archive.CorrV, "corr_u": &m.Archive.CorrU,
-		"corr_scale": &m.Archive.CorrScale, "landmark_mix": &m.Archive.LandmarkMix, "gate.weight": &m.Gate, "gate.bias": &m.GateBias,
-	}
 	if c.Exact != nil {
 		e := c.Exact.resolved()
 		m.Exact = &backend.ExactParams{
@@ -107,9 +105,8 @@ func (m *Mixer) bind(d *device, p *Params) error {
 			Threshold: float32(e.Threshold), Confidence: float32(e.Confidence), ConfidenceTemp: float32(e.ConfidenceTemp),
 			Admission: float32(e.AdmissionWeight), Diversity: float32(e.DiversityWeight), Recency: float32(e.RecencyWeight), SoftTemp: float32(e.SoftTemp),
 		}
-		to["adm_key"], to["adm_value"], to["adm_bias"] = &m.Exact.AdmKey, &m.Exact.AdmValue, &m.Exact.AdmBias
-		to["exact_mix"], to["set_codes"] = &m.Exact.Mix, &m.Exact.SetCodes
 	}
+	to := m.tensors()
 	for _, f := range p.fields(c) {
 		t, err := d.upload(*f.v, f.dim...)
 		if err != nil {
@@ -120,10 +117,27 @@ func (m *Mixer) bind(d *device, p *Params) error {
 	return nil
 }
 
+// tensors says where each parameter lies, by its name in adapter files.
+func (m *Mixer) tensors() map[string]*tensor.Tensor {
+	a := &m.Archive
+	to := map[string]*tensor.Tensor{
+		"codes": &a.Codes, "mix_logits": &a.Mix, "corr_v": &a.CorrV, "corr_u": &a.CorrU,
+		"corr_scale": &a.CorrScale, "landmark_mix": &a.LandmarkMix, "gate.weight": &m.Gate, "gate.bias": &m.GateBias,
+	}
+	if e := m.Exact; e != nil {
+		to["adm_key"], to["adm_value"], to["adm_bias"] = &e.AdmKey, &e.AdmValue, &e.AdmBias
+		to["exact_mix"], to["set_codes"] = &e.Mix, &e.SetCodes
+	}
+	return to
+}
+
 // table is the rotation of a configuration.
 func (c Config) table() (*backend.RoPE, error) {
 	if c.RoPE == nil {
 		return nil, nil
+	}
+	if c.RoPE.Model {
+		return nil, fmt.Errorf("qcc: a rotation that is a model's own: retrofit the model: %w", ErrConfig)
 	}
 	width := c.RoPE.Dim
 	if width == 0 {
@@ -159,6 +173,9 @@ func (m *Mixer) MixHint(c *nn.Ctx, dst, x, hint tensor.Tensor) {
 	in.v = v.Heads(kv, f.Dim)
 	in.q, in.address = m.rotate(c, query.Cols(0, f.Dim), f.Heads, m.QNorm, f.ActiveQuery)
 	in.k, in.raw = m.rotate(c, k.Heads(kv, f.Dim), kv, m.KNorm, false)
+	if m.full != nil && f.ActiveQuery { // which moves queries of the layer, not of the model
+		in.uncorrected, _ = m.rotate(c, query.Cols(0, f.Dim), f.Heads, m.QNorm, false)
+	}
 	if !f.PositionInvariant {
 		in.address = in.q
 	}
@@ -216,6 +233,8 @@ type rows struct {
 	q, k, v      tensor.Tensor // rotated
 	address, raw tensor.Tensor // the archive's query and, if it is not the key, its key
 	gate         tensor.Tensor // [R, Heads], invalid for none
+
+	uncorrected tensor.Tensor // rotated queries of full attention, if they are not q
 }
 
 // attend writes the rows and reads them, and returns [R, Heads, Dim].
@@ -233,6 +252,19 @@ func (m *Mixer) attend(c *nn.Ctx, in rows) tensor.Tensor {
 	a.PutWindow(c.Plan, m.Layer, in.k, in.v, in.raw)
 	if f.NoArchive {
 		a.WindowAttention(local, tensor.Tensor{}, in.q, c.Plan, m.Layer, w.WindowParams)
+		return local
+	}
+	if m.full != nil {
+		q := in.uncorrected
+		if !q.Valid() {
+			q = in.q
+		}
+		c.Stream.PutKV(c.Plan, m.full.layer, in.k, in.v)
+		c.Stream.Attention(local, q, c.Plan, m.full.layer, w.Scale, 0)
+		a.ArchiveScan(tmp(), in.address, c.Plan, m.Layer, w)
+		if m.Exact != nil {
+			a.ExactTier(tmp(), c.Tmp(n, f.Heads), in.q, c.Plan, m.Layer, m.Exact)
+		}
 		return local
 	}
 	mass := tensor.Tensor{}

@@ -95,22 +95,27 @@ func NewParams(c Config, seed uint64) (*Params, error) {
 	}
 	p := &Params{}
 	for _, f := range p.fields(c) {
-		v := make([]float32, f.size())
-		*f.v = v
-		switch f.name {
-		case "codes", "corr_v", "set_codes":
-			scale := canon.InvSqrt(c.Dim)
-			if f.name == "codes" && c.KernelCompat {
-				scale = 1
-			}
-			Normal(v, seed, f.name, scale)
-		case "gate.bias":
-			fill(v, float32(c.GateBias))
-		case "adm_bias", "exact_mix":
-			fill(v, -4)
-		}
+		*f.v = f.first(c, seed)
 	}
 	return p, nil
+}
+
+// first is what NewParams gives a parameter.
+func (f field) first(c Config, seed uint64) []float32 {
+	v := make([]float32, f.size())
+	switch f.name {
+	case "codes", "corr_v", "set_codes":
+		scale := canon.InvSqrt(c.Dim)
+		if f.name == "codes" && c.KernelCompat {
+			scale = 1
+		}
+		Normal(v, seed, f.name, scale)
+	case "gate.bias":
+		fill(v, float32(c.GateBias))
+	case "adm_bias", "exact_mix":
+		fill(v, -4)
+	}
+	return v
 }
 
 func fill(v []float32, x float32) {
