@@ -178,9 +178,50 @@ func (t *Trainer) run(ctx context.Context, batch []Sequence, learn bool) ([]floa
 
 // micro runs one micro-batch and appends its losses.
 func (t *Trainer) micro(ctx context.Context, batch []Sequence, rows int, scale float32, learn bool, losses []float32) ([]float32, error) {
-	tokens := make([][]state.Row, len(batch))
+	tokens := make([][]int32, len(batch))
 	for i, q := range batch {
-		for _, id := range q.Tokens {
+		tokens[i] = q.Tokens
+	}
+	err := t.take(ctx, tokens, rows, learn, func(p *Pass) (err error) {
+		losses, err = t.head(p, batch, scale, learn, losses)
+		return err
+	})
+	return losses, err
+}
+
+// Pass is a pass that has reached the rows after the last block.
+type Pass struct {
+	Ctx    *nn.Ctx // whose stream is the tape; scratch of it is kept until the pass is taken back
+	Tape   *grad.Tape
+	Stream backend.Stream // below the tape: ops that have no gradient
+	Rows   tensor.Tensor  // [R, Hidden], what leaves the last block, sequence by sequence
+}
+
+// Pass runs new sequences through the decoder as one micro-batch and calls loss with
+// what leaves the last block. The gradients that loss adds, by losses of the tape or
+// by Tape.Seed, are then taken back and added to those of the parameters. After an
+// error gradients are incomplete: call Params.Zero.
+func (t *Trainer) Pass(ctx context.Context, sequences [][]int32, loss func(*Pass) error) error {
+	if t.tape == nil {
+		return fmt.Errorf("lm: trainer %w", backend.ErrClosed)
+	}
+	rows := 0
+	for _, q := range sequences {
+		rows += len(q)
+	}
+	err := t.take(ctx, sequences, rows, true, loss)
+	if err != nil {
+		t.tape.Reset()
+	}
+	return err
+}
+
+// take runs sequences of so many rows in all, and takes the pass back if it is to
+// learn.
+func (t *Trainer) take(ctx context.Context, sequences [][]int32, rows int, learn bool, loss func(*Pass) error) error {
+	tokens := make([][]state.Row, len(sequences))
+	for i, q := range sequences {
+		for _, id := range q {
 			tokens[i] = append(tokens[i], state.Row{Token: id})
 		}
 	}
@@ -199,12 +240,12 @@ func (t *Trainer) micro(ctx context.Context, batch []Sequence, rows int, scale f
 			return t.s.Sync()
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		all := nn.HiddenRows(st.rows[:rows*width], width)
-		for _, q := range batch {
-			in[i+1] = append(in[i+1], all[:len(q.Tokens)])
-			all = all[len(q.Tokens):]
+		for _, q := range sequences {
+			in[i+1] = append(in[i+1], all[:len(q)])
+			all = all[len(q):]
 		}
 	}
 	var dx []float32 // of the rows between this stage and the one below
@@ -214,7 +255,7 @@ func (t *Trainer) micro(ctx context.Context, batch []Sequence, rows int, scale f
 		m := c.Mark()
 		err := t.forward(ctx, st.dec, c, in[i], func(first, x tensor.Tensor) (err error) {
 			if i == last {
-				losses, err = t.head(st.dec, c, x, batch, scale, learn, losses)
+				err = loss(&Pass{Ctx: c, Tape: t.tape, Stream: t.s, Rows: x})
 			} else {
 				dy := c.Tmp(rows, st.dec.Hidden)
 				t.s.Write(dy, tensor.AsBytes(dx))
@@ -237,10 +278,10 @@ func (t *Trainer) micro(ctx context.Context, batch []Sequence, rows int, scale f
 		c.Release(m)
 		c.Keep = true
 		if err != nil || !learn {
-			return losses, err
+			return err
 		}
 	}
-	return losses, nil
+	return nil
 }
 
 // forward runs rows of new sequences through dec and calls f, while the pass is
@@ -275,8 +316,9 @@ func (t *Trainer) forward(ctx context.Context, dec *nn.Decoder, c *nn.Ctx, in []
 	return f(first, last)
 }
 
-// head computes logits and losses of the rows x of a pass.
-func (t *Trainer) head(dec *nn.Decoder, c *nn.Ctx, x tensor.Tensor, batch []Sequence, scale float32, learn bool, losses []float32) ([]float32, error) {
+// head computes logits and losses of the rows of a pass.
+func (t *Trainer) head(p *Pass, batch []Sequence, scale float32, learn bool, losses []float32) ([]float32, error) {
+	c, x, dec := p.Ctx, p.Rows, t.stages[len(t.stages)-1].dec
 	rows := x.Dim(0)
 	targets, weights := make([]int32, 0, rows), []float32(nil)
 	for _, q := range batch {
