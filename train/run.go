@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -239,7 +238,7 @@ func (r *run) train(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 	}
-	hash, err := r.hash()
+	hash, err := journal.Hash(r.stream, r.params)
 	return Result{r.adam.Steps, r.params.Len(), hash, r.best, r.bestAt, stopped}, err
 }
 
@@ -301,18 +300,4 @@ func (r *run) values(p *grad.Param) ([]float32, error) {
 	v := make([]float32, p.Value.Len())
 	r.stream.Read(tensor.AsBytes(v), p.Value)
 	return v, r.stream.Sync()
-}
-
-// hash is that of all values in order of name.
-func (r *run) hash() (string, error) {
-	h := sha256.New()
-	for p := range r.params.All() {
-		v, err := r.values(p)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(h, "%s %d\n", p.Name, len(v))
-		h.Write(tensor.AsBytes(v))
-	}
-	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }

@@ -5,6 +5,7 @@ package journal
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -211,6 +212,21 @@ func ReadLog(dir string, columns []string, required int) (values [][]float64, li
 		values = append(values, v)
 	}
 	return values, lines, nil
+}
+
+// Hash is SHA-256 of all values, float32, in order of name.
+func Hash(s backend.Stream, params *grad.Params) (string, error) {
+	h := sha256.New()
+	for p := range params.All() {
+		v := make([]float32, p.Value.Len())
+		s.Read(tensor.AsBytes(v), p.Value)
+		if err := s.Sync(); err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n", p.Name, len(v))
+		h.Write(tensor.AsBytes(v))
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
 // Number is a value as a line of the log has it: of as many bits, 32 or 64, as it
