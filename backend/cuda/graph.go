@@ -37,6 +37,7 @@ const (
 	copyOut           // to the ring out
 	copyStatus        // to the status
 	copyWithin
+	fillZero
 )
 
 // list is work in order, and the parameters of its kernels.
@@ -113,6 +114,10 @@ func (s *stream) enqueue(t *step, params []byte) error {
 	case copyWithin:
 		if err := c.Copy(s.q, t.to, t.from, t.n); err != nil {
 			return fmt.Errorf("cuda: copying %d bytes within the device: %w", t.n, err)
+		}
+	case fillZero:
+		if err := c.Fill(s.q, t.to, 0, t.n); err != nil {
+			return fmt.Errorf("cuda: clearing %d bytes: %w", t.n, err)
 		}
 	}
 	return nil

@@ -31,6 +31,7 @@ type stream struct {
 	plan    plan
 	scratch [scratches]area
 	ropes   []angles
+	table   rowTable
 	tables  map[*weight]*expertTable
 }
 
@@ -41,12 +42,15 @@ type area struct {
 }
 
 const (
-	scratchStats  = iota // maxima and sums of key blocks
-	scratchOut           // their outputs
-	scratchFinal         // final maxima and reciprocal sums
-	scratchProb          // probabilities of a router
-	scratchPick          // its choices
-	scratchHidden        // of experts
+	scratchStats    = iota // maxima and sums of key blocks
+	scratchOut             // their outputs
+	scratchFinal           // final maxima and reciprocal sums
+	scratchProb            // probabilities of a router
+	scratchPick            // its choices
+	scratchHidden          // of experts
+	scratchScales          // factors of norms
+	scratchParts           // chains of blocks of rows
+	scratchExpanded        // rows of a weight
 	scratches
 )
 
@@ -101,7 +105,7 @@ func (s *stream) Close() error {
 	for i := range s.scratch {
 		errs = append(errs, s.scratch[i].free(c))
 	}
-	errs = append(errs, s.plan.mem.free(c), s.status.mem.free(c))
+	errs = append(errs, s.plan.mem.free(c), s.table.mem.free(c), s.status.mem.free(c))
 	for i := range s.ropes {
 		errs = append(errs, s.ropes[i].mem.free(c))
 	}

@@ -153,6 +153,9 @@ const (
 	failRows
 	failRoute
 	failExperts
+	failEmbedGrad
+	failGatherGrad
+	failTarget
 )
 
 // reports appends the status to the parameters of a kernel that can fail.
@@ -175,6 +178,12 @@ func (st *status) message() error {
 		return fmt.Errorf("cuda: LinearRows: output %d is outside a weight of %d", v(1), v(2))
 	case failRoute:
 		return fmt.Errorf("cuda: Route: the router's logits of row %d are NaN", v(1))
+	case failEmbedGrad:
+		return fmt.Errorf("cuda: EmbedGrad: id %d of row %d is outside a table of %d", v(1), v(2), v(3))
+	case failGatherGrad:
+		return fmt.Errorf("cuda: GatherGrad: index %d of row %d is outside %d rows", v(1), v(2), v(3))
+	case failTarget:
+		return fmt.Errorf("cuda: CrossEntropy: target %d of row %d is outside %d classes", v(1), v(2), v(3))
 	}
 	return fmt.Errorf("cuda: Experts: row %d asks for expert %d of %d", v(1), v(2), v(3))
 }

@@ -53,16 +53,38 @@ DEV float sigmoid(float x) { return quo(1.0f, add(1.0f, exp32(-x))); }
 DEV float silu(float x) { return quo(x, add(1.0f, exp32(-x))); }
 DEV float rsqrt32(float x) { return quo(1.0f, __fsqrt_rn(x)); }
 
-// log1p32 is numerics.md 4.3 for 0 <= u <= 1.
-DEV float log1p32(float u) {
-  float s = quo(u, add(2.0f, u));
+// tail is TAIL of numerics.md 4.3: w, and s.
+DEV float tail(float f, float &s) {
+  s = quo(f, add(2.0f, f));
   float z = mul(s, s);
   float p = bits(0x3e78457c);
   p = fma32(p, z, bits(0x3e5b95dc));
   p = fma32(p, z, bits(0x3e928288));
   p = fma32(p, z, bits(0x3ecccb6c));
   p = fma32(p, z, bits(0x3f2aaaac));
-  return fma32(-s, sub(u, mul(z, p)), u);
+  return mul(z, p);
+}
+
+// log1p32 is numerics.md 4.3 for 0 <= u <= 1.
+DEV float log1p32(float u) {
+  float s, w = tail(u, s);
+  return fma32(-s, sub(u, w), u);
+}
+
+// log32 is numerics.md 4.3.
+DEV float log32(float x) {
+  if (!(x < bits(0x7f800000))) return x; // NaN and +Inf
+  if (x <= 0.0f) return x == 0.0f ? minusInf() : bits(0x7fc00000);
+  int e = 0;
+  if (x < bits(0x00800000)) {
+    x = mul(x, 8388608.0f);
+    e = -23;
+  }
+  int k = (int)(__float_as_uint(x) - 0x3f3504f3u) >> 23;
+  e += k;
+  float f = sub(bits(__float_as_uint(x) - ((u32)k << 23)), 1.0f), s, w = tail(f, s);
+  float d = fma32(-s, sub(f, w), f), fe = (float)e;
+  return fma32(fe, bits(0x3f317218), fma32(fe, bits(0xb102e308), d));
 }
 
 DEV float softplus(float x) {
@@ -149,4 +171,25 @@ template <class F> DEV float rsumCTA(const float *x, int n, float *part) {
     __syncthreads();
   }
   return total;
+}
+
+// maxCTA is the largest of f(0), …, f(n-1) that is no NaN, for every thread of a CTA.
+template <class G> DEV float maxCTA(int n, float *part, const G &f) {
+  float m = minusInf();
+#pragma unroll 1
+  for (int i = threadIdx.y * 32 + threadIdx.x; i < n; i += 32 * blockDim.y) {
+    float v = f(i);
+    m = v > m ? v : m;
+  }
+#pragma unroll
+  for (int h = 16; h >= 1; h /= 2) {
+    float v = __shfl_xor_sync(0xffffffffu, m, h);
+    m = v > m ? v : m;
+  }
+  if (threadIdx.x == 0) part[threadIdx.y] = m;
+  __syncthreads();
+#pragma unroll 1
+  for (int i = 0; i < blockDim.y; i++) m = part[i] > m ? part[i] : m;
+  __syncthreads();
+  return m;
 }

@@ -95,30 +95,9 @@ KERNEL layerNorm(View dst, View x, const float *w, const float *b, int cols, flo
   for (int i = first; i < cols; i += step) d[i] = add(mul(mul(d[i], s), w[i]), b[i]);
 }
 
-// rowMax is the largest value of a row that is no NaN, for every thread of a CTA.
-DEV float rowMax(const float *x, int n, float *part) {
-  float m = minusInf();
-#pragma unroll 1
-  for (int i = threadIdx.y * 32 + threadIdx.x; i < n; i += 32 * blockDim.y) {
-    float v = x[i];
-    m = v > m ? v : m;
-  }
-#pragma unroll
-  for (int h = 16; h >= 1; h /= 2) {
-    float v = __shfl_xor_sync(0xffffffffu, m, h);
-    m = v > m ? v : m;
-  }
-  if (threadIdx.x == 0) part[threadIdx.y] = m;
-  __syncthreads();
-#pragma unroll 1
-  for (int i = 0; i < blockDim.y; i++) m = part[i] > m ? part[i] : m;
-  __syncthreads();
-  return m;
-}
-
 DEV void softmaxRow(float *d, const float *x, int n, float *part) {
   int first = threadIdx.y * 32 + threadIdx.x, step = 32 * blockDim.y;
-  float m = rowMax(x, n, part);
+  float m = maxCTA(n, part, [&](int i) { return x[i]; });
 #pragma unroll 1
   for (int i = first; i < n; i += step) d[i] = exp32(sub(x[i], m));
   __syncthreads();
