@@ -9,21 +9,21 @@ func (s *stream) NormRoPE(dst, x, w tensor.Tensor, eps float32, rope *backend.Ro
 	if s.err != nil || s.fails(backend.CheckNormRoPE(dst, x, w, rope, p)) || s.away(dst, x, w) || !s.current(p) || rowsOf(x) == 0 {
 		return
 	}
-	half, angles := 0, s.plan.tables // without a rotation nothing is read of it
-	if rope != nil && len(rope.Inv) > 0 {
-		half = len(rope.Inv)
-		if angles = s.angles(rope); angles == nil {
-			return
-		}
+	half, angles := s.rotation(rope)
+	if angles == nil {
+		return
 	}
-	c := s.begin(rowOps, "norm_rope").u32(x.Dim(2)).view(dst).view(x).flag(w.Valid())
-	if w.Valid() {
-		c.view(w)
-	} else {
-		c.none(s)
-	}
-	c.f32(eps).at(angles, 4).u32(half)
+	s.begin(rowOps, "norm_rope").u32(x.Dim(2)).view(dst).view(x).maybe(s, w).f32(eps).at(angles, 4).u32(half)
 	s.groups(rowsOf(x))
+}
+
+// rotation is the number of pairs that are turned and their angles, nil if there is no
+// memory. Without a rotation nothing is read of the angles.
+func (s *stream) rotation(rope *backend.RoPE) (half int, angles *memory) {
+	if rope == nil || len(rope.Inv) == 0 {
+		return 0, s.plan.tables
+	}
+	return len(rope.Inv), s.angles(rope)
 }
 
 func (s *stream) PutKV(p backend.Plan, layer int, k, v tensor.Tensor) {
@@ -92,12 +92,7 @@ func (s *stream) attend(a *query, row, rows, blocks int, part *memory, dst tenso
 	if s.err != nil {
 		return
 	}
-	c := s.begin(attnOps, "merge").tables(&s.plan).u32(d).u32(row).u32(a.first).u32(a.window).at(part, 4).u32(blocks).flag(dst.Valid())
-	if dst.Valid() {
-		c.view(dst)
-	} else {
-		c.none(s)
-	}
+	c := s.begin(attnOps, "merge").tables(&s.plan).u32(d).u32(row).u32(a.first).u32(a.window).at(part, 4).u32(blocks).maybe(s, dst)
 	c.flag(weigh).floats(part, massAt)
 	s.end(int(groupSize), int(groupSize), hq, rows)
 }
@@ -170,13 +165,7 @@ func (s *stream) Moments(sum, square, w tensor.Tensor) {
 		return
 	}
 	g, n := sum.Dim(0), w.Dim(2)
-	c := s.begin(attnOps, "moments").u32(n).u32(w.Dim(0)).u32(w.Dim(1) / g).view(sum).flag(square.Valid())
-	if square.Valid() {
-		c.view(square)
-	} else {
-		c.none(s)
-	}
-	c.view(w)
+	s.begin(attnOps, "moments").u32(n).u32(w.Dim(0)).u32(w.Dim(1)/g).view(sum).maybe(s, square).view(w)
 	s.elements(n, g)
 }
 

@@ -21,10 +21,10 @@ func rowsOf(t tensor.Tensor) int {
 	return t.Dim(0)
 }
 
-// checkIDs lets the stream fail on the device if a number is outside [0, limit).
-func (s *stream) checkIDs(op int, ids tensor.Tensor, limit int) {
+// checkIDs lets the stream fail on the device if a number is outside [low, limit).
+func (s *stream) checkIDs(op int, ids tensor.Tensor, low, limit int) {
 	if n := ids.Len(); n > 0 && s.err == nil {
-		s.begin(rowOps, "check_ids").u32(op).view(ids).u32(n).u32(limit)
+		s.begin(rowOps, "check_ids").u32(op).view(ids).u32(n).u32(low).u32(limit)
 		s.end(int(groupSize), 1, 1, 1)
 		s.pending = true
 	}
@@ -38,7 +38,7 @@ func (s *stream) Embed(dst tensor.Tensor, table backend.Weight, ids tensor.Tenso
 	if w == nil || ids.Dim(0) == 0 {
 		return
 	}
-	s.checkIDs(embedID, ids, w.n)
+	s.checkIDs(embedID, ids, 0, w.n)
 	if s.err != nil {
 		return
 	}
@@ -83,12 +83,7 @@ func (s *stream) product(dst, x tensor.Tensor, w matrix, pick tensor.Tensor) {
 	if sums == nil {
 		return
 	}
-	c := s.begin(linearOps(w.dt, tile), "linear").view(dst).view(x).from(w.mem, w.mem.off+w.off).u64(w.stride).flag(pick.Valid())
-	if pick.Valid() {
-		c.view(pick)
-	} else {
-		c.none(s)
-	}
+	c := s.begin(linearOps(w.dt, tile), "linear").view(dst).view(x).from(w.mem, w.mem.off+w.off).u64(w.stride).maybe(s, pick)
 	c.u32(r).u32(n).u32(k).flag(split).at(sums, 4)
 	s.end(int(groupSize), n, tiles, z)
 	if split && s.err == nil {
@@ -114,7 +109,7 @@ func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.
 	if m == nil {
 		return
 	}
-	s.checkIDs(linearID, rows, m.n)
+	s.checkIDs(linearID, rows, 0, m.n)
 	if s.err == nil {
 		s.product(dst, x, m.matrix(), rows)
 	}
@@ -182,7 +177,7 @@ func (s *stream) Gather(dst, x, rows tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckGather(dst, x, rows)) || s.away(dst, x, rows) || dst.Dim(0) == 0 {
 		return
 	}
-	s.checkIDs(gatherRow, rows, x.Dim(0))
+	s.checkIDs(gatherRow, rows, 0, x.Dim(0))
 	if s.err != nil {
 		return
 	}

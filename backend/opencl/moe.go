@@ -105,7 +105,7 @@ func (s *stream) Experts(dst, x, experts, weights tensor.Tensor, gate, up, down 
 	if dst.Dim(0) == 0 {
 		return
 	}
-	s.checkIDs(expertID, experts, len(gate))
+	s.checkIDs(expertID, experts, 0, len(gate))
 	h := s.space(pairs * (2*f + c)) // gate, then the hidden rows; up; down
 	if h == nil {
 		return

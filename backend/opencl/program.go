@@ -36,9 +36,14 @@ var (
 	attnOps   = program{file: "attention"}
 	deltaOps  = program{file: "delta"}
 	moeOps    = program{file: "moe"}
-	parts     = map[string][]string{"probe": nil, "rows": nil, "moe": nil, "attention": {"arena"}, "delta": {"arena"}, "linear": {"weights"}, "experts": {"arena", "weights", "linear"}}
 	groupSize = int64(64) // GROUP and PAGE of the kernels
 )
+
+// parts are the files that a program builds on, besides common.cl.
+var parts = map[string][]string{
+	"attention": {"arena"}, "delta": {"arena"}, "linear": {"weights"}, "experts": {"arena", "weights", "linear"},
+	"gradrows": {"arena"}, "gradlinear": {"weights"}, "gradattention": {"arena"}, "graddelta": {"arena", "delta"},
+}
 
 const laneCount = 32 // LANES of the kernels
 

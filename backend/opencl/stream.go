@@ -33,6 +33,9 @@ const (
 	gatherRow
 	expertID
 	nanRouter
+	embedGradID
+	gatherGradRow
+	lossTarget
 )
 
 var fine = [5]uint32{4: math.MaxInt32}
@@ -58,6 +61,12 @@ func statusError(b []byte) error {
 		return fmt.Errorf("opencl: Gather: row %d of %d, number %d of the list", v(2), v(3), v(1))
 	case expertID:
 		return fmt.Errorf("opencl: Experts: expert %d of %d, number %d of the list", v(2), v(3), v(1))
+	case embedGradID:
+		return fmt.Errorf("opencl: EmbedGrad: id %d of row %d is outside a table of %d", v(2), v(1), v(3))
+	case gatherGradRow:
+		return fmt.Errorf("opencl: GatherGrad: row %d of %d, number %d of the list", v(2), v(3), v(1))
+	case lossTarget:
+		return fmt.Errorf("opencl: CrossEntropy: target %d of row %d is outside %d classes", v(2), v(1), v(3))
 	case nanRouter:
 		return fmt.Errorf("opencl: Route: the router's logits of row %d are NaN", v(1))
 	}
@@ -274,6 +283,14 @@ func (c *call) none(s *stream) *call {
 	c.mem(s.status)
 	c.putView(0, 0, 0, 1)
 	return c
+}
+
+// maybe passes whether an operand is there, and the operand.
+func (c *call) maybe(s *stream, t tensor.Tensor) *call {
+	if t.Valid() {
+		return c.flag(true).view(t)
+	}
+	return c.flag(false).none(s)
 }
 
 // space is scratch memory for n floats, of unspecified content. The queue's order

@@ -44,3 +44,6 @@ typedef struct {
 #define ROW(r) (((__global const Row *)AT(rows_at))[r])
 #define SEG(i) (((__global const Seg *)AT(segs_at))[i])
 #define KEYS(row, block) FLOATS(((__global const ulong *)AT(pages_at))[SEG(row.seg).pages + (block)])
+
+// span is the first slot that a row at slot own sees.
+uint span(uint own, uint window) { return window > 0 && own + 1 > window ? own + 1 - window : 0; }

@@ -1,20 +1,6 @@
 // Attention over key blocks of 64 slots (docs/numerics.md 7). A page is a key block:
 // [2·layers, heads, 64, D], keys of layer l at index 2l and values at 2l+1.
 
-// dot is DOT of numerics.md 2.
-float dot_(__global const float *x, __global const float *y, uint n) {
-    float total = 0.0f;
-    for (uint b = 0; b < n; b += KB) {
-        float acc = 0.0f;
-        for (uint k = b; k < min(b + KB, n); k++) acc = fma(x[k], y[k], acc);
-        total = total + acc;
-    }
-    return total;
-}
-
-// span is the first slot that a row sees.
-uint span(uint own, uint window) { return window > 0 && own + 1 > window ? own + 1 - window : 0; }
-
 // put_kv stores a row of keys and values per head: axis 0 components, 1 heads, 2 rows.
 __kernel void put_kv(__global const int *status, TABLES, uint layer, uint heads, uint D,
                      __global const float *k, View kv, __global const float *v, View vv) {

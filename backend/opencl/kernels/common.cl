@@ -25,6 +25,20 @@ typedef struct {
 // row is where a row, or one head of it, begins.
 ulong row(View v, ulong r) { return v.off + r / v.heads * v.s0 + r % v.heads * v.s1; }
 
+// ELEMENT begins a kernel with a work item per column (axis 0) of n and row (axis 1).
+#define ELEMENT                              \
+    if (FAILED(status)) return;              \
+    uint i = get_global_id(0);               \
+    ulong r = get_global_id(1);              \
+    if (i >= n) return
+
+// REDUCED begins a kernel with a group of lanes per row.
+#define REDUCED                         \
+    __local float s[LANES];             \
+    if (FAILED(status)) return;         \
+    ulong r = get_group_id(0);          \
+    uint l = get_local_id(0)
+
 float pow2(int k) { return as_float((uint)(k + 127) << 23); }
 
 float exp_(float x) {
@@ -53,7 +67,7 @@ float silu(float x) { return x / (1.0f + exp_(-x)); }
 
 float rsqrt_(float x) { return 1.0f / sqrt(x); }
 
-// log1p_ is for arguments from 0 to 1.
+// log1p_ is for arguments from 0 to 1, and those of log_.
 float log1p_(float u) {
     float s = u / (2.0f + u);
     float z = s * s;
@@ -64,6 +78,17 @@ float log1p_(float u) {
     p = fma(p, z, 0x1.555558p-1f);
     float w = z * p;
     return fma(-s, u - w, u);
+}
+
+float log_(float x) {
+    if (x != x || x == INFINITY) return x;
+    if (x == 0.0f) return -INFINITY;
+    if (x < 0.0f) return NAN;
+    int e = 0;
+    if (as_uint(x) < 0x00800000) x = x * 0x1p23f, e = -23;
+    int k = (as_int(x) - 0x3f3504f3) >> 23;
+    float d = log1p_(as_float(as_uint(x) - ((uint)k << 23)) - 1.0f), n = (float)(e + k);
+    return fma(n, 0x1.62e43p-1f, fma(n, -0x1.05c61p-29f, d));
 }
 
 float softplus(float x) {
@@ -85,23 +110,56 @@ float lanes(float lane, __local float *s) {
     return s[0];
 }
 
-// rsum and rsum2 are RSUM of x[0..n), plain and of squares, by a group of 32.
+// RSUM adds to total the reduction over the i below n, by a group of 32 with s: step
+// is what becomes of the lane of i.
+#define RSUM(total, i, n, step)                                        \
+    for (uint i##_b = 0; i##_b < (n); i##_b += 1024) {                  \
+        float lane = 0.0f;                                              \
+        EACH(i##_j, get_local_id(0), LANES, min(1024u, (n) - i##_b)) {  \
+            uint i = i##_b + i##_j;                                     \
+            lane = (step);                                              \
+        }                                                               \
+        total = total + lanes(lane, s);                                 \
+    }
+
+// rsum and rsum2 are RSUM of x[0..n), plain and of squares.
 float rsum(__global const float *x, uint n, __local float *s) {
     float total = 0.0f;
-    for (uint b = 0; b < n; b += 1024) {
-        float lane = 0.0f;
-        EACH(i, get_local_id(0), LANES, min(1024u, n - b)) lane = lane + x[b + i];
-        total = total + lanes(lane, s);
-    }
+    RSUM(total, i, n, lane + x[i])
     return total;
 }
 
 float rsum2(__global const float *x, uint n, __local float *s) {
     float total = 0.0f;
-    for (uint b = 0; b < n; b += 1024) {
-        float lane = 0.0f;
-        EACH(i, get_local_id(0), LANES, min(1024u, n - b)) lane = fma(x[b + i], x[b + i], lane);
-        total = total + lanes(lane, s);
+    RSUM(total, i, n, fma(x[i], x[i], lane))
+    return total;
+}
+
+// highest is the largest m of a group of 32.
+float highest(float m, __local float *s) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    s[get_local_id(0)] = m;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint i = 0; i < LANES; i++)
+        if (s[i] > m) m = s[i];
+    return m;
+}
+
+// HIGHEST declares m, the largest value over the i below n that is no NaN: the sum
+// that follows lets those through.
+#define HIGHEST(m, i, n, value)              \
+    float m = -INFINITY;                     \
+    EACH(i, get_local_id(0), LANES, n)       \
+        if ((value) > m) m = (value);        \
+    m = highest(m, s)
+
+// dot_ is DOT of numerics.md 2, by one work item.
+float dot_(__global const float *x, __global const float *y, uint n) {
+    float total = 0.0f;
+    for (uint b = 0; b < n; b += KB) {
+        float acc = 0.0f;
+        for (uint k = b; k < min(b + KB, n); k++) acc = fma(x[k], y[k], acc);
+        total = total + acc;
     }
     return total;
 }

@@ -1,12 +1,6 @@
 // Ops of rows by themselves. Elementwise kernels have a work item per column
 // (axis 0) and row (axis 1); kernels that reduce have a group per row.
 
-#define ELEMENT                              \
-    if (FAILED(status)) return;              \
-    uint i = get_global_id(0);               \
-    ulong r = get_global_id(1);              \
-    if (i >= n) return
-
 __kernel void add(__global const int *status, uint n, __global float *d, View dv, __global const float *a, View av, __global const float *b, View bv) {
     ELEMENT;
     d[row(dv, r) + i] = a[row(av, r) + i] + b[row(bv, r) + i];
@@ -38,13 +32,13 @@ __kernel void gather(__global const int *status, uint n, __global uint *d, View 
     d[row(dv, r) + i] = x[row(xv, rows[rv.off + r]) + i];
 }
 
-// check_ids fails the stream at the first of n numbers outside [0, limit). One group.
-__kernel void check_ids(__global int *status, int op, __global const int *ids, View v, uint n, int limit) {
+// check_ids fails the stream at the first of n numbers outside [low, limit). One group.
+__kernel void check_ids(__global int *status, int op, __global const int *ids, View v, uint n, int low, int limit) {
     __local uint bad[GROUP];
     if (FAILED(status)) return;
     uint l = get_local_id(0), at = n;
     EACH(i, l, GROUP, n)
-        if (at == n && (ids[v.off + i] < 0 || ids[v.off + i] >= limit)) at = i;
+        if (at == n && (ids[v.off + i] < low || ids[v.off + i] >= limit)) at = i;
     bad[l] = at;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (l != 0) return;
@@ -55,12 +49,6 @@ __kernel void check_ids(__global int *status, int op, __global const int *ids, V
     status[2] = ids[v.off + at];
     status[3] = limit;
 }
-
-#define REDUCED                         \
-    __local float s[LANES];             \
-    if (FAILED(status)) return;         \
-    ulong r = get_group_id(0);          \
-    uint l = get_local_id(0)
 
 __kernel void rms_norm(__global const int *status, uint n, __global float *d, View dv, __global const float *x, View xv, __global const float *w, View wv, float eps) {
     REDUCED;
@@ -97,13 +85,7 @@ __kernel void layer_norm(__global const int *status, uint n, __global float *d, 
 __kernel void softmax(__global const int *status, uint n, __global float *d, View dv, __global const float *x, View xv) {
     REDUCED;
     d += row(dv, r), x += row(xv, r);
-    float m = -INFINITY; // of what is no NaN: the sum lets that through
-    EACH(i, l, LANES, n)
-        if (x[i] > m) m = x[i];
-    s[l] = m;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint i = 0; i < LANES; i++)
-        if (s[i] > m) m = s[i];
+    HIGHEST(m, i, n, x[i]);
     EACH(i, l, LANES, n) d[i] = exp_(x[i] - m);
     float k = 1.0f / rsum(d, n, s);
     EACH(i, l, LANES, n) d[i] = d[i] * k;
