@@ -132,22 +132,14 @@ func wantState(op, name string, in, out tensor.Tensor, layer int, dims ...int) e
 	return nil
 }
 
-// CheckArchiveScan checks the shapes of ArchiveScan.
-func CheckArchiveScan(dst, q tensor.Tensor, p Plan, layer int, w *ArchiveParams) error {
-	const op = "ArchiveScan"
-	if w == nil {
-		return fmt.Errorf("backend: %s: no parameters", op)
-	}
-	if err := first(CheckHeads(op, dst, q), w.check(op), want(op, "codes", w.Codes, tensor.F32, -1, -1, q.Dim(2)), whole(op, "codes", w.Codes)); err != nil {
+// checkTensors checks the parameters of an archive that queries of so many heads of
+// width d read and so many key heads write.
+func (w *ArchiveParams) checkTensors(op string, heads, kv, d int) error {
+	if err := first(want(op, "codes", w.Codes, tensor.F32, -1, -1, d), whole(op, "codes", w.Codes)); err != nil {
 		return err
 	}
-	a, m, d, s := w.Codes.Dim(0), w.Codes.Dim(1), q.Dim(2), len(w.Decay)
-	kv := windowHeads(p)
-	if err := first(divides(op, a, q.Dim(1)), divides(op, kv, a), want(op, "mix", w.Mix, tensor.F32, a, m, s), whole(op, "mix", w.Mix),
-		checkWindow(op, p, q.Dim(0), layer, kv, d, false)); err != nil {
-		return err
-	}
-	if err := checkGap(op, p, w.WindowParams); err != nil {
+	a, m, s := w.Codes.Dim(0), w.Codes.Dim(1), len(w.Decay)
+	if err := first(divides(op, a, heads), divides(op, kv, a), want(op, "mix", w.Mix, tensor.F32, a, m, s), whole(op, "mix", w.Mix)); err != nil {
 		return err
 	}
 	if m < 1 || s < 1 || len(w.Gain) != s || w.Active < 0 || w.Active > m || w.Lazy && w.Active == 0 || w.Lazy && w.Features {
@@ -161,10 +153,25 @@ func CheckArchiveScan(dst, q tensor.Tensor, p Plan, layer int, w *ArchiveParams)
 		}
 	}
 	if w.Landmarks == PersistentLandmarks {
-		if err := want(op, "landmarkMix", w.LandmarkMix, tensor.F32, a); err != nil {
-			return err
-		}
+		return want(op, "landmarkMix", w.LandmarkMix, tensor.F32, a)
 	}
+	return nil
+}
+
+// CheckArchiveScan checks the shapes of ArchiveScan.
+func CheckArchiveScan(dst, q tensor.Tensor, p Plan, layer int, w *ArchiveParams) error {
+	const op = "ArchiveScan"
+	if w == nil {
+		return fmt.Errorf("backend: %s: no parameters", op)
+	}
+	kv, d := windowHeads(p), q.Dim(q.Dims()-1)
+	if err := first(CheckHeads(op, dst, q), w.check(op), w.checkTensors(op, q.Dim(1), kv, d), checkWindow(op, p, q.Dim(0), layer, kv, d, false)); err != nil {
+		return err
+	}
+	if err := checkGap(op, p, w.WindowParams); err != nil {
+		return err
+	}
+	a, m, s := w.Codes.Dim(0), w.Codes.Dim(1), len(w.Decay)
 	if w.Reuse && w.Stride < 1 {
 		return fmt.Errorf("backend: %s: reads with a stride of %d rows: want at least 1", op, w.Stride)
 	}

@@ -18,9 +18,7 @@ func (s *stream) ArchiveScan(dst, q tensor.Tensor, p backend.Plan, layer int, w 
 		return
 	}
 	o.heads, o.d = w.Codes.Dim(0), q.Dim(2)
-	if o.head == nil {
-		o.head, o.open = make([][]float32, s.threads()), make([]head, s.threads())
-	}
+	s.needHeads()
 	o.again = o.again[:0]
 	for i := range s.plan.segs { // whether to read is decided for all heads of a row together
 		o.again = append(o.again, w.Reuse && s.reuse(&s.plan.segs[i]))
@@ -83,18 +81,30 @@ func carried(g *backend.Seg, in, out tensor.Tensor, layer, head int, fill float3
 	return o
 }
 
-// open sets up a head; worker's memory holds its scratch.
+// needHeads makes room for every worker's head.
+func (s *stream) needHeads() {
+	if o := &s.arch; o.head == nil {
+		o.head, o.open = make([][]float32, s.threads()), make([]head, s.threads())
+	}
+}
+
+// openHead sets up a head with the state of a segment.
 func (s *stream) openHead(worker int, g *backend.Seg, a int) *head {
-	o := &s.arch
-	w := o.scan
-	h := &o.open[worker]
-	*h = head{s: s, w: w, g: g, a: a, m: w.Codes.Dim(1), n: len(w.Decay), d: o.d, in: h.in[:0]}
-	in, out := &g.Archive.In, &g.Archive.Out
+	h := s.setUp(worker, a)
+	h.g = g
+	o, in, out := &s.arch, &g.Archive.In, &g.Archive.Out
 	h.num, h.den = carried(g, in.Num, out.Num, o.layer, a, 0), carried(g, in.Den, out.Den, o.layer, a, 0)
 	h.last = carried(g, in.Last, out.Last, o.layer, a, 0)
 	h.landKey, h.landValue = carried(g, in.LandKey, out.LandKey, o.layer, a, 0), carried(g, in.LandValue, out.LandValue, o.layer, a, 0)
 	h.landScore = carried(g, in.LandScore, out.LandScore, o.layer, a, float32(math.Inf(-1)))
+	return h
+}
 
+// setUp makes a head without a state; the worker's memory holds its scratch.
+func (s *stream) setUp(worker, a int) *head {
+	o := &s.arch
+	w, h := o.scan, &o.open[worker]
+	*h = head{s: s, w: w, a: a, m: w.Codes.Dim(1), n: len(w.Decay), d: o.d, in: h.in[:0]}
 	values := func(t tensor.Tensor) []float32 {
 		if !t.Valid() {
 			return nil
@@ -263,19 +273,24 @@ func (h *head) scores(x []float32) {
 	h.s.dev.vec.Scale(h.l, h.l, h.w.Scale)
 }
 
-// weights writes exp(clip(·)) of the scores of x.
-func (h *head) weights(dst, x []float32) {
+// exponents writes the scores to h.x, in features less a term of |x|².
+func (h *head) exponents(x []float32) {
+	copy(h.x, h.l)
 	if h.w.Features {
 		n := float32(h.s.dev.vec.SumSquares(x) * (h.w.Scale / 2))
-		for m, l := range h.l {
-			h.x[m] = lesser(greater(l-n, -20), 10)
-		}
-	} else {
-		for m, l := range h.l {
-			h.x[m] = lesser(greater(l, -20), 10)
+		for m := range h.x {
+			h.x[m] -= n
 		}
 	}
-	h.s.dev.vec.Exp(dst, h.x)
+}
+
+// weights writes exp(clip(·)) of the exponents of x.
+func (h *head) weights(dst, x []float32) {
+	h.exponents(x)
+	for m, l := range h.x {
+		dst[m] = lesser(greater(l, -20), 10)
+	}
+	h.s.dev.vec.Exp(dst[:h.m], dst)
 }
 
 // choose marks the n largest scores; the lower index wins ties, NaN comes last.

@@ -34,6 +34,7 @@ type gradOp struct {
 	prod  gradProduct
 	attn  attnGrad
 	delta deltaGrad
+	scan  scanGrad
 }
 
 // rowBlock is a block of rows of numerics.md 10.

@@ -49,18 +49,20 @@ func (s *stream) NormRoPEGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, rope 
 // one sequence: weights and slopes of all pairs, +0 where a query does not see a
 // key.
 type tiled struct {
-	rows, window int
-	p, ds        [][]float32 // [query][key]
+	rows, window, sinks int
+	p, ds               [][]float32 // [query][key]
 }
 
 // sees reports whether query row i sees slot j.
-func (t *tiled) sees(i, j int) bool { return j <= i && (t.window <= 0 || j > i-t.window) }
+func (t *tiled) sees(i, j int) bool {
+	return j <= i && (t.window <= 0 || j > i-t.window || j < t.sinks)
+}
 
 // pair reports whether a query of block a sees a key of block b.
 func (t *tiled) pair(a, b int) bool {
 	const n = backend.Page
 	last := min((a+1)*n, t.rows) - 1
-	return b*n <= last && (t.window <= 0 || (b+1)*n-1 > a*n-t.window)
+	return b*n <= last && (t.window <= 0 || (b+1)*n-1 > a*n-t.window || b*n < t.sinks)
 }
 
 // weights fills the pairs.
@@ -115,6 +117,10 @@ func (s *stream) AttentionGrad(dq, dk, dv, dy, y, q, k, v tensor.Tensor, p backe
 	if s.err != nil || s.fails(backend.CheckAttentionGrad(dq, dk, dv, dy, y, q, k, v, p)) || s.away(dq, dk, dv, dy, y, q, k, v) || !s.current(p) {
 		return
 	}
+	attentionGrad(dq, dk, dv, dy, y, q, k, v, p, scale, window, 0)
+}
+
+func attentionGrad(dq, dk, dv, dy, y, q, k, v tensor.Tensor, p backend.Plan, scale float32, window, sinks int) {
 	group := q.Dim(1) / k.Dim(1)
 	for _, g := range p.Segs() {
 		blocks := (g.Rows + backend.Page - 1) / backend.Page
@@ -125,7 +131,7 @@ func (s *stream) AttentionGrad(dq, dk, dv, dy, y, q, k, v tensor.Tensor, p backe
 			heads := make([]tiled, group)
 			for e := range heads {
 				t, h := &heads[e], kh*group+e
-				*t = tiled{rows: g.Rows, window: window}
+				*t = tiled{rows: g.Rows, window: window, sinks: sinks}
 				t.weights(vec(q, h), vec(dy, h), vec(y, h), vec(k, kh), vec(v, kh), scale)
 				for i := range g.Rows {
 					for b := range blocks {

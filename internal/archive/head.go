@@ -61,19 +61,24 @@ func (h *Head[F]) scores(x []F) []F {
 	return l
 }
 
-// weights are exp(clip(·)) of a score, in features less a term of |x|².
-func (h *Head[F]) weights(l, x []F) []F {
-	var norm F
-	if h.Features {
-		norm = F(h.Math.SumSquares(x) * (h.Scale / 2))
+// exponents are the scores, in features less a term of |x|².
+func (h *Head[F]) exponents(l, x []F) []F {
+	y := append([]F(nil), l...)
+	if !h.Features {
+		return y
 	}
-	w := make([]F, len(l))
-	for m := range l {
-		s := l[m]
-		if h.Features {
-			s -= norm
-		}
-		w[m] = h.Math.Exp(clip(s))
+	norm := F(h.Math.SumSquares(x) * (h.Scale / 2))
+	for m := range y {
+		y[m] -= norm
+	}
+	return y
+}
+
+// weights are exp(clip(·)) of the exponents.
+func (h *Head[F]) weights(l, x []F) []F {
+	w := h.exponents(l, x)
+	for m := range w {
+		w[m] = h.Math.Exp(clip(w[m]))
 	}
 	return w
 }

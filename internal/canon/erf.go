@@ -54,3 +54,10 @@ func Erf(x float32) float32 {
 func GELU(x float32) float32 {
 	return float32(float32(0.5*x) * (1 + Erf(float32(x*InvSqrt2))))
 }
+
+// GELUSlope is the derivative of GELU: (1 + erf(x/√2))/2 + x·exp(-x²/2)/√(2π).
+func GELUSlope(x float32) float32 {
+	const c = 0x1.988454p-2 // 1/√(2π)
+	density := float32(Exp(float32(float32(x*x)*-0.5)) * c)
+	return float32(0.5*(1+Erf(float32(x*InvSqrt2)))) + float32(x*density)
+}

@@ -47,6 +47,7 @@ func (r Rows) row(i, d int) []float32 { return r.V[i*r.Stride:][:d] }
 type Job struct {
 	T, D          int
 	Window        int // positions visible, 0 for all
+	Sinks         int // first positions that are visible besides
 	Scale         float32
 	K, V, DK, DV  Rows
 	Q, Y, DY, DQ  []Rows // by head of the group
@@ -92,21 +93,21 @@ func (j *Job) carve(tmp []float32) {
 // rows is the number of rows of a block.
 func (j *Job) rows(b int) int { return min(page, j.T-b*page) }
 
-// sees is the range of slots of block b that row i sees; empty if lo >= hi.
-func (j *Job) sees(i, b int) (lo, hi int) {
-	lo, hi = 0, min(i+1-b*page, page)
+// sees is what row i sees of block b: slots [0, s) and [lo, hi), s <= lo <= hi <= 64.
+func (j *Job) sees(i, b int) (s, lo, hi int) {
+	hi = max(0, min(i+1-b*page, page))
 	if j.Window > 0 {
-		lo = max(0, i-j.Window+1-b*page)
+		lo = min(max(0, i-j.Window+1-b*page), hi)
 	}
-	return lo, hi
+	if s = max(0, min(j.Sinks-b*page, hi)); s >= lo {
+		return 0, 0, hi
+	}
+	return s, lo, hi
 }
 
-// first is the first block that a row of block a sees.
-func (j *Job) first(a int) int {
-	if j.Window <= 0 {
-		return 0
-	}
-	return max(0, a*page-j.Window+1) / page
+// meets reports whether a row of block a sees a slot of block b.
+func (j *Job) meets(a, b int) bool {
+	return j.Window <= 0 || (b+1)*page-1 > a*page-j.Window || b*page < j.Sinks
 }
 
 // outputs packs n <= 64 rows as outputs of k inputs: two panels.
@@ -156,8 +157,10 @@ func (k *Kernels) queries(j *Job, a, h int) {
 		j.lse[i] = j.m[i] + canon.Log(j.l[i])
 		j.c[i] = blas1.Dot(k.set, dy.row(at+i, d), y.row(at+i, d))
 	}
-	for b := j.first(a); b <= a; b++ {
-		k.pairs(j, a, b, h, n)
+	for b := range a + 1 {
+		if j.meets(a, b) {
+			k.pairs(j, a, b, h, n)
+		}
 	}
 }
 
@@ -173,21 +176,29 @@ func (k *Kernels) scores(j *Job, a, n int) {
 	for i := range j.m {
 		j.m[i], j.l[i] = float32(math.Inf(-1)), 0
 	}
-	for b := j.first(a); b <= a; b++ {
+	for b := range a + 1 {
+		if !j.meets(a, b) {
+			continue
+		}
 		s := j.p[b*page*page:][:page*page]
 		k.product(j, s, j.qa, j.kp[b*page*j.D:], n)
 		v.Scale(s[:n*page], s[:n*page], j.Scale)
 		copy(j.mb, j.m)
 		for i := range n {
-			lo, hi := j.sees(a*page+i, b)
+			sink, lo, hi := j.sees(a*page+i, b)
 			j.lb[i] = 0
-			if lo >= hi {
+			if sink == 0 && lo >= hi {
 				continue
 			}
 			row := s[i*page:][:page]
 			j.mb[i] = v.Max(row[lo:hi])
-			clear(j.line[:lo])
-			clear(j.line[hi:])
+			clear(j.line)
+			if sink > 0 {
+				if m := v.Max(row[:sink]); m > j.mb[i] {
+					j.mb[i] = m
+				}
+				v.ExpSub(j.line[:sink], row[:sink], j.mb[i])
+			}
 			v.ExpSub(j.line[lo:hi], row[lo:hi], j.mb[i])
 			j.lb[i] = v.Sum(j.line)
 		}
@@ -203,7 +214,7 @@ func (k *Kernels) scores(j *Job, a, n int) {
 		v.Mul(j.al[:n], j.al[:n], j.l[:n])
 		v.FMA(j.al[:n], j.lb[:n], j.be[:n])
 		for i := range n {
-			if lo, hi := j.sees(a*page+i, b); lo < hi {
+			if sink, lo, hi := j.sees(a*page+i, b); sink > 0 || lo < hi {
 				j.m[i], j.l[i] = j.top[i], j.al[i]
 			}
 		}
@@ -217,18 +228,18 @@ func (k *Kernels) pairs(j *Job, a, b, h, n int) {
 	k.product(j, ds, j.ya, j.vp[b*page*j.D:], n)
 	for i := range n {
 		row, dr := p[i*page:][:page], ds[i*page:][:page]
-		lo, hi := j.sees(a*page+i, b)
-		hi = max(hi, lo)
-		lo = min(lo, page)
-		hi = min(hi, page)
-		clear(row[:lo])
+		sink, lo, hi := j.sees(a*page+i, b)
+		clear(row[sink:lo])
 		clear(row[hi:])
-		clear(dr[:lo])
+		clear(dr[sink:lo])
 		clear(dr[hi:])
-		v.ExpSub(row[lo:hi], row[lo:hi], j.lse[i])
-		v.AddScalar(dr[lo:hi], dr[lo:hi], -j.c[i])
-		v.Mul(dr[lo:hi], row[lo:hi], dr[lo:hi])
-		v.Scale(dr[lo:hi], dr[lo:hi], j.Scale)
+		for _, r := range [2][2]int{{0, sink}, {lo, hi}} {
+			p, d := row[r[0]:r[1]], dr[r[0]:r[1]]
+			v.ExpSub(p, p, j.lse[i])
+			v.AddScalar(d, d, -j.c[i])
+			v.Mul(d, p, d)
+			v.Scale(d, d, j.Scale)
+		}
 	}
 	one := [1]int{keys}
 	k.gemm.PackA(j.ta, ds, page, n, keys)

@@ -163,8 +163,9 @@ func (k *Kernels) pairs(total, acc, a, b []float32) {
 	}
 }
 
-// update sets m[r][i] = FMA(x[r], y[i], m[r][i]).
-func (k *Kernels) update(m, x, y []float32) {
+// Update sets m[r][i] = FMA(x[r], y[i], m[r][i]), one rounding: m has len(x) rows of
+// len(y).
+func (k *Kernels) Update(m, x, y []float32) {
 	n := len(y)
 	k.each(n, func(s *strip, c int) {
 		s.update(&m[c], 4*n, &x[0], &y[c], len(x))
@@ -187,14 +188,14 @@ func (k *Kernels) forward(h *Head, t, slot int) {
 	k.dot(h.total[:dv], h.acc, key, h.state)
 	v.Sub(off, h.V.at(t, dv), h.total[:dv])
 	v.Scale(d, off, h.Beta.at(t, 1)[0])
-	k.update(h.state, key, d)
+	k.Update(h.state, key, d)
 	if slot < 0 {
 		return
 	}
 	n := h.Dk * dv
 	past, next := h.hist[slot*n:][:n], h.hist[(slot+1)*n:][:n]
 	v.Scale(next, past, g)
-	k.update(next, d, key)
+	k.Update(next, d, key)
 }
 
 // backward takes the gradient of the state after row t to that before it.
@@ -208,8 +209,8 @@ func (k *Kernels) backward(h *Head, t, slot int) {
 	k.dot(h.total[:dk], h.acc, dy, next)
 	dq := h.DQ.at(t, dk)
 	v.Add(dq, dq, h.total[:dk])
-	k.update(h.ds, q, dy)
-	k.update(h.turned, dy, q)
+	k.Update(h.ds, q, dy)
+	k.Update(h.turned, dy, q)
 	dd, u := h.dd[:dv], h.u[:dv]
 	k.dot(dd, h.acc, key, h.ds)
 	v.Scale(u, dd, h.Beta.at(t, 1)[0])
@@ -226,8 +227,8 @@ func (k *Kernels) backward(h *Head, t, slot int) {
 	v.Add(dkr, dkr, e)
 
 	v.Scale(e, key, -1)
-	k.update(h.ds, e, u)
-	k.update(h.turned, u, e)
+	k.Update(h.ds, e, u)
+	k.Update(h.turned, u, e)
 	slope := h.total[:dk]
 	k.pairs(slope, h.acc, h.turned, past)
 	h.DG.at(t, 1)[0] += v.Sum(slope)
