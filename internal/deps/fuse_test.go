@@ -32,7 +32,7 @@ import (
 var exact = []string{
 	"internal/canon", "internal/blockq", "backend", "backend/ref", "backend/cpu",
 	"backend/cpu/internal/attn", "backend/cpu/internal/delta", "backend/cpu/internal/gemm", "backend/cpu/internal/gemm/blas1",
-	"backend/cpu/internal/quant", "backend/cpu/internal/vec", "state", "nn", "qwen3", "rclc", "sample", "grad", "grad/lm", "internal/archive", "qcc",
+	"backend/cpu/internal/quant", "backend/cpu/internal/vec", "state", "nn", "qwen3", "rclc", "sample", "grad", "grad/lm", "internal/archive", "qcc", "qcc/calib",
 }
 
 // inexact are functions of package math whose results differ between processors.
