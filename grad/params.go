@@ -32,7 +32,7 @@ type Param struct {
 	weight backend.Weight // a packed matrix
 	use    tensor.Tensor  // or what ops read
 	form   Form
-	table  tensor.Tensor // chains over the rows of an embedding
+	table  tensor.Tensor // what is added to the gradient of a complete batch: chains over the rows of an embedding, or of another use
 }
 
 // Params are the trained values of a model, on one device. They are added once, then
@@ -87,11 +87,11 @@ func (p *Params) AddWeight(name string, w backend.Weight, values []float32) (*Pa
 	return x, nil
 }
 
-// AddTensor trains a vector or an unpacked matrix that ops read from use, from given
-// values in their trained form. Steps write use.
+// AddTensor trains a vector, an unpacked matrix or one per head that ops read from
+// use, from given values in their trained form. Steps write use.
 func (p *Params) AddTensor(name string, use tensor.Tensor, form Form, values []float32) (*Param, error) {
-	if !use.Valid() || use.DType() != tensor.F32 || !use.Contiguous() || use.Dims() > 2 || form > Exp {
-		return nil, fmt.Errorf("grad: parameter %s: %v in form %d: want a contiguous f32 vector or matrix", name, use, form)
+	if !use.Valid() || use.DType() != tensor.F32 || !use.Contiguous() || use.Dims() > 3 || form > Exp {
+		return nil, fmt.Errorf("grad: parameter %s: %v in form %d: want a contiguous f32 tensor of at most three axes", name, use, form)
 	}
 	if old := p.tensors[placeOf(use)]; old != nil {
 		return nil, fmt.Errorf("grad: parameter %s: its tensor is trained already as %s", name, old.Name)
@@ -146,7 +146,7 @@ func (p *Params) alloc(t *tensor.Tensor, dim ...int) error {
 	return err
 }
 
-// needTable makes room for the chains of an embedding.
+// needTable makes room for what is added to the gradient of a complete batch.
 func (x *Param) needTable(p *Params) error {
 	if x.table.Valid() {
 		return nil

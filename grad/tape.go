@@ -20,7 +20,7 @@ import (
 // A pass keeps what it computes: every op writes to memory of its own
 // (nn.Ctx.Keep), and nothing of it is written again, freed or replanned before
 // Backward. Sequences are whole: every segment begins at slot 0; keys and values
-// reach their gradients through PutKV and Attention of the same pass. Recurrent
+// reach their gradients through PutKV and Attention, or PutWindow and ArchiveScan, of the same pass. Recurrent
 // states and the history of a convolution that a segment brings along are
 // constants, and must last as long as the pass. What has no gradient (LinearRows,
 // LayerNorm, AttentionWeights, SumRows, PutPage, mixtures of experts, parts of
@@ -38,6 +38,7 @@ type Tape struct {
 	ops     []func()
 	plan    backend.Plan
 	kv      map[int][2]tensor.Tensor // by layer: what PutKV stored in this pass
+	windows map[int]windowRows       // by layer: what PutWindow did
 	embeds  []embed
 	shadows map[any]*shadow // by buffer
 	done    bool            // the gradients of the last pass are still there
@@ -60,7 +61,7 @@ func NewTape(s backend.Stream, dev backend.Device, p *Params) (*Tape, error) {
 	if p == nil {
 		p = &Params{}
 	}
-	return &Tape{inner: s, g: g, dev: dev, params: p, kv: map[int][2]tensor.Tensor{}, shadows: map[any]*shadow{}}, nil
+	return &Tape{inner: s, g: g, dev: dev, params: p, kv: map[int][2]tensor.Tensor{}, windows: map[int]windowRows{}, shadows: map[any]*shadow{}}, nil
 }
 
 // Device is where the tape's memory lies.
@@ -132,6 +133,7 @@ func (t *Tape) forget() {
 	clear(t.ops)
 	t.ops, t.embeds = t.ops[:0], t.embeds[:0]
 	clear(t.kv)
+	clear(t.windows)
 }
 
 // Seed adds dy to the gradient of y: where Backward begins besides losses.
@@ -176,6 +178,7 @@ func (t *Tape) Plan(segs []backend.Seg) backend.Plan {
 	}
 	t.plan = t.inner.Plan(segs)
 	clear(t.kv)
+	clear(t.windows)
 	return t.plan
 }
 
