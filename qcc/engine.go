@@ -106,6 +106,12 @@ func (e *engine) Close() error {
 	return err
 }
 
+func (e *engine) isClosed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
+}
+
 // share is one text's share of a pass.
 type share struct {
 	st   *State

@@ -14,6 +14,8 @@ import (
 type Layer struct {
 	*engine
 	Config Config
+
+	trainer trainer
 }
 
 // Block are rows of a text: hidden rows [T, Hidden] and, with lexical addressing,
