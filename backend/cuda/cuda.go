@@ -37,6 +37,8 @@ type Device struct {
 	name string
 	fast bool
 
+	scratch int // bytes that a gradient's intermediate results may take, if less will do
+
 	mu      sync.Mutex
 	modules map[string]driver.Module
 	funcs   map[string]driver.Function
@@ -46,6 +48,10 @@ type Device struct {
 	held    int // buffers and weights
 	slow    string
 }
+
+// scratchMost is how much memory the gradients of a stream use at a time for packed
+// weights, or for states, that they could also take piece by piece.
+const scratchMost = 256 << 20
 
 // New opens a device. It fails with a driver error that names the remedy, or with
 // ErrUnsupported if the device's arithmetic is not that of docs/numerics.md 1.
@@ -80,7 +86,7 @@ func New(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cuda: device %d: %w", cfg.Ordinal, err)
 	}
-	d := &Device{ctx: ctx, info: info, name: cfg.Name, fast: cfg.Fast, modules: map[string]driver.Module{}, funcs: map[string]driver.Function{}}
+	d := &Device{ctx: ctx, info: info, name: cfg.Name, fast: cfg.Fast, scratch: scratchMost, modules: map[string]driver.Module{}, funcs: map[string]driver.Function{}}
 	if d.name == "" {
 		d.name = fmt.Sprintf("cuda:%d", cfg.Ordinal)
 	}

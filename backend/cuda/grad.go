@@ -8,6 +8,8 @@ import (
 	"samebit/tensor"
 )
 
+var _ backend.Grad = (*stream)(nil)
+
 // rowTable are the rows of a plan as gradients divide them, on the device: the
 // blocks of numerics.md 10 (struct Block of kernels/grad.cuh), and the query and
 // key blocks of 64 rows of whole sequences (struct Part of
@@ -58,8 +60,8 @@ func (s *stream) rowTable() (*rowTable, bool) {
 	return t, true
 }
 
-// addParts adds to d, of so many values, the chains of the blocks of rows that
-// launch writes, [blocks, values].
+// addParts adds to d, a vector or a matrix, the chains of the blocks of rows that
+// launch writes, [blocks] of the shape of d.
 func (s *stream) addParts(d tensor.Tensor, launch func(t *rowTable, part driver.Ptr)) {
 	n := d.Len()
 	t, ok := s.rowTable()
@@ -73,8 +75,13 @@ func (s *stream) addParts(d tensor.Tensor, launch func(t *rowTable, part driver.
 	if launch(t, part); s.err != nil {
 		return
 	}
-	s.kernel().Ptr(s.at(d)).Ptr(part).Int32(int32(t.blocks)).Int32(int32(n))
-	s.each("gradrows", "addParts", n, 1)
+	m := matrix{s.at(d), n, 1}
+	if d.Dims() == 2 {
+		m = s.matrix(d)
+	}
+	cols := n / m.rows
+	m.params(s.kernel()).Ptr(part).Int32(int32(t.blocks)).Int32(int32(cols))
+	s.each("gradrows", "addParts", cols, m.rows)
 }
 
 func (s *stream) Zero(dst tensor.Tensor) {

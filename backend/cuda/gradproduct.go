@@ -46,10 +46,6 @@ func (s *stream) rowsGrad(dx, dy, w matrix, outputs, n, wide int) {
 	s.addProduct("rowsGrad", dx, dy, w, n, wide, outputs, func(p *driver.Params) { p.Int32(int32(outputs)) })
 }
 
-// expandBytes bounds the memory that outputs of a packed weight are unpacked to at a
-// time.
-const expandBytes = 64 << 20
-
 // LinearGrad unpacks outputs, as many blocks of 128 as there is memory for, and adds
 // their part: a product reads each weight many times, so that unpacking once is
 // cheap, and the blocks come one after the other anyway.
@@ -62,7 +58,7 @@ func (s *stream) LinearGrad(dx, dy tensor.Tensor, w backend.Weight) {
 		return
 	}
 	stride := (m.k + 7) / 8 * 8
-	per := max(expandBytes/(4*stride)/backend.RowBlock, 1) * backend.RowBlock
+	per := max(s.dev.scratch/(4*stride)/backend.RowBlock, 1) * backend.RowBlock
 	mem, ok := s.tmp(scratchExpanded, 4*stride*min(per, m.n))
 	if !ok {
 		return

@@ -51,6 +51,8 @@ const (
 	scratchScales          // factors of norms
 	scratchParts           // chains of blocks of rows
 	scratchExpanded        // rows of a weight
+	scratchSlopes          // gradients within a convolution
+	scratchDelta           // states, and what lies beside them
 	scratches
 )
 

@@ -133,14 +133,14 @@ KERNEL biasParts(float *part, View dy, const Block *blocks, int n, int cols) {
   }
 }
 
-// addParts adds the chains of n blocks in order: part [n, width].
-KERNEL addParts(float *d, const float *part, int n, int width) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= width) return;
-  float v = d[i];
+// addParts adds the chains of n blocks in order: part [n, rows of d, cols].
+KERNEL addParts(View d, const float *part, int n, int cols) {
+  EACH(cols, d.rows) {
+    float v = d.flat(r)[c];
 #pragma unroll 4
-  for (int b = 0; b < n; b++) v = add(v, part[(i64)b * width + i]);
-  d[i] = v;
+    for (int b = 0; b < n; b++) v = add(v, part[((i64)b * d.rows + r) * cols + c]);
+    d.flat(r)[c] = v;
+  }
 }
 
 // scatterRows adds row i of dy to row ids[i] of dst: a CTA per row of dy. The CTA of
