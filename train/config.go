@@ -41,8 +41,9 @@ type Config struct {
 
 // Vocabulary says which tokenizer is trained on the data before the model is.
 type Vocabulary struct {
-	Size    int `json:"size"`
-	Samples int `json:"samples"` // generated texts to train it on; 0 means 2000
+	Size    int    `json:"size"`
+	Samples int    `json:"samples"`       // generated texts to train it on; 0 means 2000
+	Pre     string `json:"pre,omitempty"` // how text is cut into pieces, as token.TrainConfig has it
 }
 
 // Stage is a part of the training with one mixture of data.

@@ -76,6 +76,10 @@ func goroot() (string, error) {
 	return root, nil
 }
 
+// pieceCount is how often a vocabulary sees every piece of the tasks by itself, so that
+// pieces are put together before what stands beside each other by chance.
+const pieceCount = 2000
+
 // vocabulary trains the tokenizer.
 func vocabulary(ctx context.Context, c *Config, prose string) ([]byte, error) {
 	n := c.Vocabulary.Samples
@@ -83,14 +87,14 @@ func vocabulary(ctx context.Context, c *Config, prose string) ([]byte, error) {
 		n = 2000
 	}
 	texts := func(yield func(string) bool) {
-		if !yield(prose) {
+		if !yield(prose) || !yield(strings.Repeat(tasks.Lexicon(), pieceCount)) {
 			return
 		}
 		for i := range uint64(n) {
 			if ctx.Err() != nil {
 				return
 			}
-			s := tasks.Make(tasks.Config{Seed: c.seed(forVocabulary), Bytes: 1000, Questions: 3, Style: tasks.Value}, i)
+			s := tasks.Make(tasks.Config{Seed: c.seed(forVocabulary), Bytes: 1000, Questions: 3}, i)
 			text := s.Text()
 			for _, control := range tasks.Control {
 				text = strings.ReplaceAll(text, control, "\n")
@@ -100,7 +104,7 @@ func vocabulary(ctx context.Context, c *Config, prose string) ([]byte, error) {
 			}
 		}
 	}
-	text, err := token.Train(iter.Seq[string](texts), token.TrainConfig{Vocab: c.Vocabulary.Size, Special: tasks.Control})
+	text, err := token.Train(iter.Seq[string](texts), token.TrainConfig{Vocab: c.Vocabulary.Size, Special: tasks.Control, Pre: c.Vocabulary.Pre})
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"samebit/backend"
@@ -21,44 +22,94 @@ import (
 )
 
 // first makes the values that a tensor of a new model begins with, from the seed
-// and its name: norms 1, products normal with a standard deviation of 1/√in (those
-// that write to the residual stream smaller by √(2·layers)), embeddings 1/√hidden, decays
-// and their biases as Gated DeltaNet's authors draw them.
+// and its name: norms 1, products normal with a standard deviation of 1/√in,
+// embeddings 1/√hidden, decays and their biases as Gated DeltaNet's authors draw them.
+//
+// Attention begins as a look-up of like by like that gives back what it finds, which is
+// most of copying: keys are made as queries are, and the output is the transpose of
+// the values (Trockman and Kolter, "Mimetic Initialization of Self-Attention Layers").
+// What delta layers write begins smaller, by √(2·layers·hidden), than what attention
+// has to find beside it.
 func first(c *Config, shape *qwen3.Config, p qwen3.Param) []float32 {
-	h := fnv.New64a()
-	h.Write([]byte(p.Name))
-	r := rand.New(rand.NewPCG(c.seed(forWeights), h.Sum64()))
 	n := 1
 	for _, d := range p.Shape {
 		n *= d
 	}
-	v := make([]float32, n)
 	in := p.Shape[len(p.Shape)-1]
 	deviation := 1 / math.Sqrt(float64(in))
+	layer, last := cutLast(p.Name)
+	kd := shape.KeyHeads * shape.KeyHeadDim
 	switch {
-	case strings.HasSuffix(p.Name, "A_log"):
+	case last == "A_log":
+		r := random(c, p.Name)
+		v := make([]float32, n)
 		for i := range v {
 			v[i] = canon.Log(float32(1 + 15*r.Float64()))
 		}
 		return v
-	case strings.HasSuffix(p.Name, "dt_bias"):
+	case last == "dt_bias":
+		r := random(c, p.Name)
+		v := make([]float32, n)
 		for i := range v {
 			dt := canon.Exp(canon.Log(0.001) + float32(float32(r.Float64())*(canon.Log(0.1)-canon.Log(0.001))))
 			v[i] = dt + canon.Log(1-canon.Exp(-dt)) // the inverse of softplus
 		}
 		return v
-	case p.Stored == qwen3.LessOne || strings.HasSuffix(p.Name, ".bias"):
-		return v
+	case p.Stored == qwen3.LessOne || last == "bias":
+		return make([]float32, n)
 	case len(p.Shape) == 1:
-		for i := range v {
-			v[i] = 1
+		return slices.Repeat([]float32{1}, n)
+	case last == "embed_tokens.weight":
+		deviation = 1 / math.Sqrt(float64(shape.Hidden)) // logits of about one where it is the head, too
+	case last == "k_proj.weight":
+		each := shape.HeadDim * in // values of a head
+		stride := each
+		if shape.OutputGate {
+			stride *= 2 // a query's rows and those of its gate
+		}
+		q := normals(c, layer+"q_proj.weight", shape.Heads*stride, deviation)
+		v := make([]float32, 0, n)
+		for h := range shape.KVHeads {
+			at := h * (shape.Heads / shape.KVHeads) * stride
+			v = append(v, q[at:at+each]...)
 		}
 		return v
-	case strings.HasSuffix(p.Name, "embed_tokens.weight"):
-		deviation = 1 / math.Sqrt(float64(shape.Hidden)) // logits of about one where it is the head, too
-	case strings.HasSuffix(p.Name, "o_proj.weight"), strings.HasSuffix(p.Name, "down_proj.weight"), strings.HasSuffix(p.Name, "out_proj.weight"):
-		deviation /= math.Sqrt(2 * float64(shape.Layers))
+	case last == "o_proj.weight":
+		values := normals(c, layer+"v_proj.weight", shape.KVHeads*shape.HeadDim*shape.Hidden, deviation)
+		v := make([]float32, n)
+		for i := range v {
+			row, column := i/in, i%in
+			kv := column / shape.HeadDim / (shape.Heads / shape.KVHeads)
+			v[i] = values[(kv*shape.HeadDim+column%shape.HeadDim)*shape.Hidden+row]
+		}
+		return v
+	case last == "out_proj.weight":
+		deviation /= math.Sqrt(2 * float64(shape.Layers) * float64(shape.Hidden))
 	}
+	v := normals(c, p.Name, n, deviation)
+	if last == "in_proj_qkv.weight" || last == "conv1d.weight" {
+		copy(v[kd*in:2*kd*in], v[:kd*in])
+	}
+	return v
+}
+
+// cutLast cuts a name before its last part, that of the module with its ".weight".
+func cutLast(name string) (rest, last string) {
+	at := strings.LastIndexByte(strings.TrimSuffix(name, ".weight"), '.') + 1
+	return name[:at], name[at:]
+}
+
+// random is the source of a tensor's values.
+func random(c *Config, name string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return rand.New(rand.NewPCG(c.seed(forWeights), h.Sum64()))
+}
+
+// normals draws n values of a tensor.
+func normals(c *Config, name string, n int, deviation float64) []float32 {
+	r := random(c, name)
+	v := make([]float32, n)
 	for i := range v {
 		v[i] = float32(normal(r) * deviation)
 	}

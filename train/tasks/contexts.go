@@ -153,7 +153,7 @@ func (w *world) arithmetic(bytes, questions int) (string, []question) {
 	var lines []string
 	for size := 0; size < bytes || len(things) < 2; {
 		t, n := w.thing(), 2+w.r.IntN(28)
-		phrase := pick(w.r, []string{"%S has %V %G.", "There are %V %G at %S.", "%S counts %V %G.", "At %S one finds %V %G."})
+		phrase := pick(w.r, []string{"%S has %V %G.", "%S keeps %V %G.", "%S counts %V %G.", "At %S one finds %V %G."})
 		line := strings.ReplaceAll(say(phrase, t, fmt.Sprint(n)), "%G", goods)
 		things, counts, lines = append(things, t), append(counts, n), append(lines, line)
 		size += len(line) + 1

@@ -1,6 +1,9 @@
 package tasks
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"strings"
+)
 
 // The markup of ChatML.
 const (
@@ -54,7 +57,11 @@ func render(r *rand.Rand, f Format, context string, asked []question) []Part {
 	case r.IntN(4) == 0:
 		turn("user", first+"\n\n"+context)
 	default:
-		turn("user", pick(r, leads)+context+"\n\n"+first)
+		between := "\n\n"
+		if strings.HasSuffix(context, ".") {
+			between = pick(r, []string{"\n\n", "\n", " "})
+		}
+		turn("user", pick(r, leads)+context+between+first)
 	}
 	for i, q := range asked {
 		if i > 0 {

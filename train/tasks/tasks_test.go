@@ -12,10 +12,10 @@ func Example() {
 	s := tasks.Make(tasks.Config{Seed: 1, Kinds: []tasks.Kind{tasks.KeyValue}, Formats: []tasks.Format{tasks.Plain}, Bytes: 30}, 3)
 	fmt.Print(s.Text())
 	// Output:
-	// - Bretrur -> cobalt
-	// - Kuprou -> mouse
-	// Q: Which value does Bretrur have?
-	// A: The value of Bretrur is cobalt
+	// - Valkek -> pear
+	// - Felbrov -> cat
+	// Q: Look up Valkek.
+	// A: The value of Valkek is pear
 }
 
 // An answer stands in its context, and the same index gives the same text.

@@ -1,21 +1,59 @@
 package tasks
 
 import (
+	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 )
 
-// Names are made of syllables, so that no name is a word and there are many. They
-// are written with a capital and after a space, wherever they stand, so that a
-// vocabulary of pieces of words cuts a name the same way each time.
+// Names are one syllable of firsts and one of seconds, so that no name is a word and
+// there are many of few pieces. They are written with a capital and after a space,
+// wherever they stand, so that a vocabulary cuts a name the same way each time.
 var (
-	onsets = strings.Fields("b br d dr f g gr h j k kl l m n p pr r s sk st t tr v w z")
-	vowels = strings.Fields("a e i o u ai ea ou")
-	codas  = strings.Fields("n r l s m t k nd rn x v sh")
-	sorts  = []string{"", "", "", "station ", "ship ", "robot ", "engine ", "valley ", "island ", "bridge ", "garden ", "mill ", "harbour ", "tower "}
+	firsts  = syllables("B D F G H J K L M N P R S T V Z", "al en ir or um ax el on")
+	seconds = syllables("b d f g k l m n p r t v z br dr gr", "as ek it os un ar ig ov")
+	sorts   = strings.Fields("station ship robot engine valley island bridge garden mill harbour tower")
 )
+
+func syllables(onsets, rimes string) (all []string) {
+	for _, o := range strings.Fields(onsets) {
+		for _, r := range strings.Fields(rimes) {
+			all = append(all, o+r)
+		}
+	}
+	return all
+}
+
+// Lexicon is a text of the pieces that samples are made of: values and numbers once,
+// the syllables of names more often, so that they are put together before parts of
+// words that look like two of them. A vocabulary that has them as tokens leaves a model less
+// to put together.
+func Lexicon() string {
+	var b strings.Builder
+	for range 4 {
+		for _, s := range firsts {
+			b.WriteString(" " + s)
+		}
+		for _, s := range seconds {
+			b.WriteString("\n" + s) // no space before it, as in a name
+		}
+	}
+	for _, s := range append(sorts, countables...) {
+		b.WriteString(" " + s)
+	}
+	for _, a := range attributes {
+		b.WriteString(" " + a.column)
+		for _, v := range a.values {
+			b.WriteString(" " + v)
+		}
+	}
+	for n := lowest; n <= highest; n++ {
+		fmt.Fprintf(&b, " %d", n)
+	}
+	return b.String() + "\n"
+}
 
 // held says whether a name is kept for judging: one in eight is.
 func held(name string) bool {
@@ -31,15 +69,11 @@ type world struct {
 	used    map[string]bool
 }
 
-// name makes a name that the sample does not have yet.
+// name makes a name that the sample does not have yet, while there are any.
 func (w *world) name() string {
-	for {
-		s := pick(w.r, onsets) + pick(w.r, vowels) + pick(w.r, onsets) + pick(w.r, vowels)
-		if w.r.IntN(3) > 0 {
-			s += pick(w.r, codas)
-		}
-		s = capital(s)
-		if held(s) == w.heldOut && !w.used[s] {
+	for tries := 0; ; tries++ {
+		s := pick(w.r, firsts) + pick(w.r, seconds)
+		if held(s) == w.heldOut && (!w.used[s] || tries > 1000) {
 			w.used[s] = true
 			return s
 		}
@@ -48,8 +82,13 @@ func (w *world) name() string {
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// thing is a name as texts write it.
-func (w *world) thing() string { return pick(w.r, sorts) + w.name() }
+// thing is a name as texts write it, half of the time with what it is.
+func (w *world) thing() string {
+	if w.r.IntN(2) == 0 {
+		return w.name()
+	}
+	return pick(w.r, sorts) + " " + w.name()
+}
 
 // attribute is a property of things. %S stands for the thing, %V for the value.
 type attribute struct {
@@ -60,9 +99,13 @@ type attribute struct {
 	ask    []string
 }
 
+// Numbers that are values have three digits, one piece to vocabularies that cut digits
+// by three.
+const lowest, highest = 100, 999
+
 func (a *attribute) value(r *rand.Rand) string {
 	if a.number {
-		return strconv.Itoa(100 + r.IntN(9900))
+		return strconv.Itoa(lowest + r.IntN(highest-lowest+1))
 	}
 	return pick(r, a.values)
 }
@@ -72,13 +115,13 @@ var attributes = []attribute{
 		tell: []string{"%S is %V.", "The colour of %S is %V.", "They painted %S %V.", "The walls of %S are %V.", "Seen from afar, %S looks %V.", "Somebody chose %V as the colour of %S."},
 		ask:  []string{"What colour is %S?", "What is the colour of %S?", "Which colour does %S have?", "Name the colour of %S."}},
 	{column: "code", number: true,
-		tell: []string{"The code of %S is %V.", "%S has the code %V.", "To open %S, type %V.", "The code %V belongs to %S.", "Remember %V, the code of %S."},
+		tell: []string{"The code of %S is %V.", "%S has the code %V.", "To open %S, type %V.", "One enters %S with the code %V.", "Remember the code of %S: %V."},
 		ask:  []string{"What is the code of %S?", "Which code opens %S?", "Give the code of %S.", "What code does %S have?"}},
 	{column: "animal", values: strings.Fields("fox owl bear wolf otter hare eagle horse goat cat dog crow seal whale lynx badger swan mouse"),
 		tell: []string{"A %V lives at %S.", "The animal of %S is the %V.", "%S keeps a %V.", "On the flag of %S there is a %V.", "Everybody at %S likes the %V."},
 		ask:  []string{"Which animal belongs to %S?", "What is the animal of %S?", "What animal does %S keep?", "Name the animal of %S."}},
 	{column: "metal", values: strings.Fields("iron copper tin zinc nickel lead steel bronze brass gold platinum titanium cobalt chrome"),
-		tell: []string{"%S is built of %V.", "The metal of %S is %V.", "They used %V to build %S.", "The gates of %S are made of %V.", "They bought much %V for %S."},
+		tell: []string{"%S is built of %V.", "The metal of %S is %V.", "They used %V to build %S.", "The gates of %S are made of %V.", "For %S they bought much %V."},
 		ask:  []string{"Which metal is %S built of?", "What is the metal of %S?", "What metal was used for %S?", "Name the metal of %S."}},
 	{column: "fruit", values: strings.Fields("apple pear plum cherry lemon lime peach grape fig melon mango banana quince apricot"),
 		tell: []string{"%S sells %V juice.", "The fruit of %S is the %V.", "At %S one eats %V every day.", "The smell of %V fills %S.", "%S is known for its %V cake."},
@@ -87,10 +130,10 @@ var attributes = []attribute{
 		tell: []string{"%S opens on %V.", "The day of %S is %V.", "Every %V there is a market at %S.", "%S rests until %V.", "Visit %S on %V."},
 		ask:  []string{"Which day belongs to %S?", "What is the day of %S?", "On which day should one visit %S?", "Name the day of %S."}},
 	{column: "tool", values: strings.Fields("hammer saw drill chisel wrench rope ladder lamp compass needle shovel axe anvil brush"),
-		tell: []string{"The tool of %S is the %V.", "%S needs a %V.", "Take a %V when you go to %S.", "Somebody left a %V at %S.", "%S was repaired with a %V."},
+		tell: []string{"The tool of %S is the %V.", "%S needs a %V.", "Take a %V when you go to %S.", "At %S somebody left a %V.", "%S was repaired with a %V."},
 		ask:  []string{"Which tool belongs to %S?", "What is the tool of %S?", "What tool does %S need?", "Name the tool of %S."}},
 	{column: "partner", // the value is another thing's name
-		tell: []string{"The partner of %S is %V.", "%S works with %V.", "%V is the partner of %S.", "%S sends its letters to %V.", "The road from %S leads to %V."},
+		tell: []string{"The partner of %S is %V.", "%S works with %V.", "They saw %S together with %V.", "%S sends its letters to %V.", "The road from %S leads to %V."},
 		ask:  []string{"What is the partner of %S?", "Who is the partner of %S?", "Name the partner of %S.", "Which partner does %S have?"}},
 }
 
