@@ -49,12 +49,12 @@ func (r *Result) finish(work float64) {
 
 // timed runs f once and notes its times.
 func (r *Result) timed(f func() error) error {
-	c, t := cpuSeconds(), time.Now()
+	c, t := CPUSeconds(), time.Now()
 	if err := f(); err != nil {
 		return err
 	}
 	r.Wall = append(r.Wall, time.Since(t).Seconds())
-	r.CPU = append(r.CPU, cpuSeconds()-c)
+	r.CPU = append(r.CPU, CPUSeconds()-c)
 	return nil
 }
 

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuSeconds is the time this process spent on all processors.
-func cpuSeconds() float64 {
+// CPUSeconds is the time this process spent on all processors.
+func CPUSeconds() float64 {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
 		return 0

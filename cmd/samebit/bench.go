@@ -92,6 +92,7 @@ print best and median rates. bench/peers measures other engines the same way.`,
 		}
 		return bench.Model(c.Context(), dev, dec, cfg, emit)
 	}
+	c.AddCommand(newBenchQCC()...)
 	return c
 }
 

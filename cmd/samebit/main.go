@@ -43,9 +43,13 @@ func run(args []string) int {
 		err = fmt.Errorf("writing standard output: %w", out.err)
 	}
 	var usage usageError
+	var unreadable unreadableError
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &unreadable):
+		fmt.Fprintln(os.Stderr, message(err))
+		return 2
 	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "samebit: interrupted")
 		return 130
@@ -107,7 +111,7 @@ alone. Exit codes: 0, 1 for a failure, 2 for wrong usage, 130 for an interrupt.`
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newRun(), newChat(), newInspect(), newTokenize(), newParity(), newDoctor(), newBench(), newTransfer(), newRelay(), newEvalSelectors(), newTrain(), newJudge())
+	root.AddCommand(newRun(), newChat(), newInspect(), newTokenize(), newParity(), newDoctor(), newBench(), newTransfer(), newRelay(), newEvalSelectors(), newTrain(), newJudge(), newGate())
 	root.SetHelpCommand(&cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Show how a command is used",

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"samebit/backend"
+	"samebit/bench/qccbench"
+)
+
+// qccFlags are those of every measurement of constant memory.
+type qccFlags struct {
+	device  string
+	threads int
+	run     string
+}
+
+// newBenchQCC are the measurements of attention of constant memory. Each prints one
+// JSON object.
+func newBenchQCC() []*cobra.Command {
+	return []*cobra.Command{benchQCCDecode(), benchQCCScaling(), benchQCCSpeed()}
+}
+
+// qccCommand makes a command whose run prints a result.
+func qccCommand(name, short, long, example string, run func(c *cobra.Command, dev backend.Device, id string) (any, error)) *cobra.Command {
+	f := &qccFlags{}
+	c := &cobra.Command{Use: "qcc-" + name + " [flags]", Short: short, Long: long, Example: example, Args: noArgs}
+	c.Flags().SortFlags = false
+	mf := modelFlags{}
+	mf.registerDevice(c)
+	c.Flags().StringVar(&f.run, "run-id", "", "`TEXT` that names the run in its result (default: the time)")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := mf.check(); err != nil {
+			return err
+		}
+		if f.run == "" {
+			f.run = time.Now().UTC().Format("20060102T150405Z")
+		}
+		dev, err := newDevice(mf.device, mf.threads)
+		if err != nil {
+			return err
+		}
+		defer dev.Close()
+		r, err := run(c, dev, f.run)
+		if err != nil {
+			return err
+		}
+		return printJSON(c.OutOrStdout(), r)
+	}
+	return c
+}
+
+// qccShellFlags are options of the models of random weights.
+func qccShellFlags(c *cobra.Command, cfg *qccbench.DecodeConfig, mode *string) {
+	cfg.Shell = qccbench.Published
+	f := c.Flags()
+	f.StringVar(mode, "mode", "decode", "`MODE` is decode (token by token) or prefill (in chunks)")
+	f.IntVar(&cfg.Warmup, "warmup", 1, "`N` runs before those that count")
+	f.IntVar(&cfg.Steps, "steps", 3, "`N` runs of either model, in turn; medians count")
+	f.IntVar(&cfg.Chunk, "chunk-size", 512, "`N` rows of a pass of a prefill")
+	f.IntVar(&cfg.Window, "window-size", 0, "window of `N` rows (0: 128, or one less than the text)")
+	f.IntVar(&cfg.Codes, "num-codes", 16, "`N` codes per head")
+	f.IntVar(&cfg.Active, "active-codes", 0, "read and, with lazy decay, write `N` codes (0: all)")
+	f.BoolVar(&cfg.Lazy, "lazy-decay", false, "decay codes when they are used")
+	f.IntVar(&cfg.Stride, "archive-read-stride", 1, "read every `N`th token and use the last read between")
+}
+
+func benchQCCDecode() *cobra.Command {
+	var cfg qccbench.DecodeConfig
+	var mode string
+	var length int
+	c := qccCommand("decode", "Time a text with a bounded state and with a full cache", `Time one text with a model of random weights (2 layers, 256 wide, 8 heads, 4,096
+tokens) and with its retrofit, in turn. Times are of the whole text.`,
+		"  samebit bench qcc-decode --length 4096\n  samebit bench qcc-decode --length 16384 --mode prefill",
+		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
+			cfg.RunID, cfg.Mode = id, qccbench.Mode(mode)
+			return qccbench.RunDecode(c.Context(), dev, length, cfg)
+		})
+	c.Flags().IntVar(&length, "length", 512, "text of `N` tokens")
+	qccShellFlags(c, &cfg, &mode)
+	return c
+}
+
+func benchQCCScaling() *cobra.Command {
+	var cfg qccbench.DecodeConfig
+	var mode string
+	var lengths []int
+	c := qccCommand("scaling", "Time texts of several lengths", `Time texts of several lengths as qcc-decode does, and fit the slope of the
+logarithm of the time over that of the length: 1 is linear.`,
+		"  samebit bench qcc-scaling --mode prefill --lengths 1024,2048,4096",
+		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
+			cfg.RunID, cfg.Mode = id, qccbench.Mode(mode)
+			return qccbench.RunScaling(c.Context(), dev, lengths, cfg)
+		})
+	c.Flags().IntSliceVar(&lengths, "lengths", []int{256, 512, 1024, 2048}, "`LIST` of lengths")
+	qccShellFlags(c, &cfg, &mode)
+	return c
+}
+
+func benchQCCSpeed() *cobra.Command {
+	var cfg qccbench.SpeedConfig
+	var decode, prefill []float64
+	c := qccCommand("speed", "Compare decoding behind long contexts, and prompts, with a full cache", `Compare a retrofit of the published shape (2 layers, 256 wide, 8 heads, 4,096
+tokens, window 128, 16 codes, 4 scales) with the model of random weights that it was
+made of: single tokens behind contexts, and whole prompts, in turn. With --require
+and --require-prefill a smaller speedup is a failure.`,
+		"  samebit bench qcc-speed --require 1,3,10 --require-prefill 1.5",
+		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
+			if len(decode) > 0 && len(decode) != len(cfg.Contexts) || len(prefill) > 0 && len(prefill) != len(cfg.Prompts) {
+				return nil, usagef("bench qcc-speed: give a speedup to require for each context, and for each prompt")
+			}
+			cfg.RunID = id
+			bar := newBar("measuring", false)
+			r, err := qccbench.RunSpeed(c.Context(), dev, cfg, bar.rows)
+			bar.finish()
+			if err != nil {
+				return nil, err
+			}
+			for _, part := range []struct {
+				what  string
+				least []float64
+				got   []qccbench.SpeedPoint
+			}{{"decoding behind", decode, r.Decode}, {"a prompt of", prefill, r.Prefill}} {
+				for i, least := range part.least {
+					if p := part.got[i]; p.Speedup < least {
+						printJSON(c.OutOrStdout(), r) // the writer remembers its failure
+						return nil, fmt.Errorf("bench qcc-speed: %s %d tokens is %.2f times as fast as with a full cache, %.2f are required", part.what, p.Length, p.Speedup, least)
+					}
+				}
+			}
+			return r, nil
+		})
+	f := c.Flags()
+	f.IntSliceVar(&cfg.Contexts, "contexts", []int{4096, 16384, 65536}, "`LIST` of rows before the tokens that are decoded")
+	f.IntVarP(&cfg.Tokens, "tokens", "n", 64, "decode `N` tokens behind each")
+	f.IntSliceVar(&cfg.Prompts, "prompts", []int{16384}, "`LIST` of lengths of prompts")
+	f.IntVar(&cfg.Repeat, "repeat", 3, "run each prompt `N` times")
+	f.IntVar(&cfg.Chunk, "chunk-size", 512, "`N` rows of a pass of a prefill")
+	f.Float64SliceVar(&decode, "require", nil, "`LIST` of speedups of decoding, one for each context")
+	f.Float64SliceVar(&prefill, "require-prefill", nil, "`LIST` of speedups of prompts, one for each")
+	return c
+}
