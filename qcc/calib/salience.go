@@ -22,7 +22,7 @@ func salience(q, k [][]float32, window, n, topK int) []float32 {
 		w, order := w[:last+1], order[:last+1]
 		top := float32(math.Inf(-1))
 		for j := range w {
-			w[j] = dot(q[t], k[j]) * scale
+			w[j] = float32(dot(q[t], k[j]) * scale)
 			top = max(top, w[j])
 		}
 		for j := range w {
@@ -82,7 +82,7 @@ func (p predictor) logit(k, v []float32) float32 { return dot(k, p.key) + dot(v,
 // counts positive times. slope is its derivative.
 func entropy(logit float32, label bool, positive float32) (loss, slope float32) {
 	if label {
-		return canon.Softplus(-logit) * positive, -(canon.Sigmoid(-logit) * positive)
+		return float32(canon.Softplus(-logit) * positive), float32(-canon.Sigmoid(-logit) * positive)
 	}
 	return canon.Softplus(logit), canon.Sigmoid(logit)
 }
