@@ -126,7 +126,7 @@ func (f *form) results(t testing.TB, dev backend.Device) []backendtest.Result {
 
 // forms is the table.
 func forms() []form {
-	return slices.Concat(linearForms(), attentionForms(), deltaForms(), rowForms(), expertForms())
+	return slices.Concat(linearForms(), attentionForms(), deltaForms(), rowForms(), expertForms(), gradForms())
 }
 
 func TestForms(t *testing.T) {

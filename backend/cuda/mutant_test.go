@@ -98,7 +98,7 @@ func TestMutants(t *testing.T) {
 func trials(t *testing.T, few bool) map[string][]*trial {
 	t.Helper()
 	var all []*trial
-	cases := backendtest.Cases()
+	cases := append(backendtest.Cases(), backendtest.GradCases()...)
 	if few {
 		cases = nil
 	}

@@ -1,0 +1,232 @@
+package cuda_test
+
+import (
+	"fmt"
+
+	"samebit/backend"
+	"samebit/tensor"
+	"samebit/tensor/tensortest"
+)
+
+// starting is a framed tensor of random values, as gradients are that something was
+// added to before.
+func (r *rig) starting(rnd *tensortest.Rand, scale float32, dim ...int) (whole, x tensor.Tensor) {
+	r.t.Helper()
+	whole, x = r.framed(dim...)
+	r.s.Copy(x, r.random(rnd, scale, dim...))
+	return whole, x
+}
+
+// segments is a plan of whole sequences of so many rows.
+func (r *rig) segments(rows ...int) backend.Plan {
+	var l []backend.Seg
+	at := 0
+	for _, n := range rows {
+		l = append(l, backend.Seg{Row: at, Rows: n})
+		at += n
+	}
+	return r.s.Plan(l)
+}
+
+// gradForms are uses of gradients: large tiles, long rows, many rows.
+func gradForms() []form {
+	var l []form
+	one := func(name string, kernels []string, run func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor) {
+		l = append(l, form{name, kernels, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor { return run(r, r.s.(backend.Grad), rnd) }})
+	}
+	for _, scale := range []float32{1, tiny} {
+		for _, z := range []struct {
+			rows, n, k int
+			kernel     string
+		}{{129, 132, 65, "rowsGradLarge"}, {66, 20, 130, "rowsGradLarge"}, {131, 16, 67, "rowsGradLarge"}, {68, 260, 132, "rowsGradLarge"}, {65, 4, 96, "rowsGradLarge"}, {70, 36, 131, "rowsGradLarge"},
+			{33, 130, 65, "rowsGradSmall"}, {34, 17, 66, "rowsGradSmall"}, {35, 15, 67, "rowsGradSmall"}, {36, 33, 130, "rowsGradSmall"}, {32, 16, 64, "rowsGradSmall"}, {3, 1, 7, "rowsGradSmall"}} {
+			one(fmt.Sprintf("LinearGrad/%dx%dx%d/%g", z.rows, z.n, z.k, scale), []string{z.kernel, "expand"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+				whole, dx := r.starting(rnd, scale, z.rows, z.k)
+				g.LinearGrad(dx, r.random(rnd, scale, z.rows, z.n), r.weight(rnd, tensor.F32, z.n, z.k))
+				return []tensor.Tensor{whole}
+			})
+		}
+		for _, z := range []struct {
+			rows   []int
+			n, k   int
+			kernel string
+		}{{[]int{130, 7, 16, 1}, 68, 132, "weightGradLarge"}, {[]int{17}, 132, 100, "weightGradLarge"}, {[]int{128, 3}, 100, 128, "weightGradLarge"}, {[]int{32}, 128, 68, "weightGradLarge"},
+			{[]int{129, 5}, 33, 65, "weightGradSmall"}, {[]int{16, 16}, 34, 66, "weightGradSmall"}, {[]int{1}, 35, 67, "weightGradSmall"}, {[]int{48}, 36, 130, "weightGradSmall"}, {[]int{3, 20}, 5, 1, "weightGradSmall"}} {
+			one(fmt.Sprintf("WeightGrad/%v/%dx%d/%g", z.rows, z.n, z.k, scale), []string{z.kernel}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+				p := r.segments(z.rows...)
+				whole, dw := r.starting(rnd, scale, z.n, z.k)
+				g.WeightGrad(dw, r.random(rnd, scale, p.Rows(), z.n), r.random(rnd, 1, p.Rows(), z.k), p)
+				return []tensor.Tensor{whole}
+			})
+		}
+	}
+	for _, dt := range []tensor.DType{tensor.F32, tensor.BF16, tensor.F16, tensor.Q8_0, tensor.Q4_1, tensor.Q2_K, tensor.Q6_K} {
+		k := upTo(dt, 140)
+		one(fmt.Sprintf("LinearGrad/%v", dt), []string{"expand"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+			whole, dx := r.starting(rnd, 1, 3, k)
+			g.LinearGrad(dx, r.random(rnd, 1, 3, 70), r.weight(rnd, dt, 70, k))
+			return []tensor.Tensor{whole}
+		})
+	}
+	for _, z := range [][2]int{{33, 33}, {70, 36}, {5, 100}, {64, 8}} {
+		one(fmt.Sprintf("Repack/%dx%d", z[0], z[1]), []string{"repack"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+			w := r.weight(rnd, tensor.F32, z[0], z[1])
+			g.Repack(w, r.random(rnd, 1, z[0], z[1]))
+			ids := make([]int32, z[0])
+			for i := range ids {
+				ids[i] = int32(i)
+			}
+			y, x := r.f32(nil, z[0], z[1]), r.f32(nil, 2, z[0])
+			r.s.Embed(y, w, r.ints(ids, z[0]))
+			r.s.Linear(x, r.random(rnd, 1, 2, z[1]), w)
+			return []tensor.Tensor{y, x}
+		})
+	}
+	return append(l, gradRowForms()...)
+}
+
+func gradRowForms() []form {
+	var l []form
+	one := func(name string, kernels []string, run func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor) {
+		l = append(l, form{name, kernels, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor { return run(r, r.s.(backend.Grad), rnd) }})
+	}
+	const long = 33*1024 + 40 // more blocks than a CTA has warps
+	one("norms/long", []string{"rmsNormGrad", "softmaxGrad", "l2NormGrad"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+		a, dx := r.starting(rnd, 1, 1, long)
+		b, dp := r.starting(rnd, 1, 1, long)
+		dw := r.random(rnd, 1, long)
+		x, dy := r.random(rnd, 1, 1, long), r.random(rnd, 1, 1, long)
+		g.RMSNormGrad(dx, dw, dy, x, r.random(rnd, 1, long), 1e-6, r.segments(1))
+		g.SoftmaxGrad(dp, dy, x)
+		g.L2NormGrad(dp.Heads(1, long), dy.Heads(1, long), x.Heads(1, long), 1e-6, 0.5)
+		return []tensor.Tensor{a, b, dw}
+	})
+	one("losses/long", []string{"crossEntropy", "distillKL", "squaredError", "cosineError"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+		const n = 128*1024 + 300 // more blocks of a DOT than a CTA has threads
+		loss := r.f32(nil, 4, 2)
+		var all []tensor.Tensor
+		x, y := r.random(rnd, 3, 1, n), r.random(rnd, 3, 1, n)
+		for i := range 4 {
+			whole, dx := r.starting(rnd, 1, 1, n)
+			at := loss.Rows(i, i+1).Cols(0, 1).Reshape(1)
+			w := r.random(rnd, 1, 1)
+			switch i {
+			case 0:
+				g.CrossEntropy(at, dx, x, r.ints([]int32{77777}, 1), w, 0.3)
+			case 1:
+				g.DistillKL(at, dx, x, y, w, 1.7, 0.3)
+			case 2:
+				g.SquaredError(at, dx, x, y, w, 0.3)
+			case 3:
+				g.CosineError(at, dx, x, y, w, 0.3)
+			}
+			all = append(all, whole)
+		}
+		return append(all, loss)
+	})
+	one("losses/tiny", []string{"cosineError", "squaredError"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+		loss := r.f32(nil, 3)
+		var all []tensor.Tensor
+		for _, scale := range []float32{1e-7, 1e-21, tiny} { // about the least product of norms, and below
+			x, y := r.random(rnd, scale, 3, 40), r.random(rnd, scale, 3, 40)
+			whole, dx := r.starting(rnd, scale, 3, 40)
+			g.CosineError(loss, dx, x, y, r.random(rnd, 1, 3), 0.3)
+			g.SquaredError(loss, dx, x, y, tensor.Tensor{}, 0.3)
+			all = append(all, whole)
+		}
+		return append(all, loss)
+	})
+	one("losses/large", []string{"crossEntropy", "distillKL"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+		loss := r.f32(nil, 5)
+		whole, dx := r.starting(rnd, 1, 5, 3)
+		x, y := r.random(rnd, 40, 5, 3), r.random(rnd, 40, 5, 3)
+		g.CrossEntropy(loss, dx, x, r.ints([]int32{0, 1, 2, -1, 0}, 5), r.random(rnd, 1, 5), 0.3)
+		more := r.f32(nil, 5)
+		g.DistillKL(more, dx, x, y, tensor.Tensor{}, 0.9, 0.3)
+		return []tensor.Tensor{whole, loss, more}
+	})
+	for _, n := range []int{5, 1023, 1025, 4*1024 + 1, 33*1024 + 40, 65*1024 - 3} {
+		one(fmt.Sprintf("SumSquares/%d", n), []string{"squareBlocks", "addBlocks"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+			y := r.f32(nil, 1)
+			g.SumSquares(y, r.random(rnd, 1, n))
+			return []tensor.Tensor{y}
+		})
+	}
+	one("AdamW", []string{"adamW"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+		const n = 700
+		_, w := r.starting(rnd, 1, n)
+		m, v, d := r.random(rnd, 1, n), r.f32(nil, n), r.random(rnd, 1, n)
+		for range 2 {
+			g.AdamW(w, m, v, d, backend.AdamWStep{Beta1: 0.9, Rest1: 0.1, Beta2: 0.99, Rest2: 0.01, Scale2: 7, Rate: 0.01, Decay: 0.99, Eps: 1e-3, Clip: 0.7})
+		}
+		z := r.random(rnd, 1, 3, 40)
+		g.Zero(z.Rows(1, 2))
+		return []tensor.Tensor{w, m, v, z}
+	})
+	one("scatter", []string{"scatterRows"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+		const rows, cols = 140, 300
+		ids := rnd.I32(rows, 9)
+		back := make([]int32, rows)
+		for i := range ids {
+			back[i] = ids[i]
+			if i%7 == 3 {
+				ids[i] = -1
+			}
+		}
+		a, table := r.starting(rnd, 1, 10, cols)
+		b, dx := r.starting(rnd, 1, 10, cols)
+		dy := r.random(rnd, 1, rows, cols)
+		g.EmbedGrad(table, dy, r.ints(ids, rows))
+		g.GatherGrad(dx, dy, r.ints(back, rows))
+		return []tensor.Tensor{a, b}
+	})
+	for _, z := range []struct {
+		name       string
+		scale, eps float32
+		k          int
+	}{{"", 1, 1e-6, 125}, {"/tiny", 1e-21, 1e-43, 125}, {"/large", 40, 1e-6, 300}} {
+		one("gradients of rows"+z.name, []string{"rmsNormParts", "normRoPEParts", "gatedParts", "biasParts", "swiGLUGrad", "convParts"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+			var all []tensor.Tensor
+			rows, k := 133, z.k
+			if z.scale > 1 {
+				rows = 3
+			}
+			in := func(scale float32, dim ...int) tensor.Tensor { return r.random(rnd, scale, dim...) }
+			out := func(dim ...int) tensor.Tensor {
+				whole, x := r.starting(rnd, 1, dim...)
+				all = append(all, whole)
+				return x
+			}
+			vec := func(n int) tensor.Tensor { x := in(1, n); all = append(all, x); return x }
+			rope, err := backend.NewRoPE(100, k/4*2, backend.Scaling{}, nil)
+			r.must(err)
+			history := func() tensor.Tensor { return in(z.scale, 2, 3, k) }
+			p := r.s.Plan([]backend.Seg{{Rows: rows - 2, Pos: 5, ConvIn: history(), ConvOut: history()}, {Row: rows - 2, Rows: 2, Pos: 70, ConvIn: history(), ConvOut: history()}})
+			x, dy, w := in(z.scale, rows, k), in(1, rows, k), in(1, k)
+			heads := func(t tensor.Tensor) tensor.Tensor { return t.Cols(0, 2*(k/2)).Heads(2, k/2) }
+			g.RMSNormGrad(out(rows, k), vec(k), dy, x, w, z.eps, p)
+			g.BiasGrad(vec(k), dy, p)
+			half := in(1, k/2)
+			g.NormRoPEGrad(heads(out(rows, k)), vec(k/2), heads(dy), heads(x), half, z.eps, ropeOf(r, k/2), p)
+			g.NormRoPEGrad(out(rows, k).Heads(1, k), vec(k), dy.Heads(1, k), x.Heads(1, k), w, z.eps, rope, p)
+			g.GatedRMSNormGrad(heads(out(rows, k)), heads(out(rows, k)), vec(k/2), heads(dy), heads(x), heads(in(z.scale, rows, k)), half, z.eps, p)
+			g.SwiGLUGrad(out(rows, k), out(rows, k), dy, x, in(1, rows, k))
+			g.SigmoidMulGrad(out(rows, k), out(rows, k), dy, in(1, rows, k), x)
+			taps := out(4, k)
+			g.ConvGrad(out(rows, k), taps, dy, x, in(1, 4, k), p, 1)
+			n := min(k, 70)
+			few := func(t tensor.Tensor) tensor.Tensor { return t.Cols(0, n) }
+			ds := in(1, rows, k)
+			g.DeltaGatesGrad(few(out(rows, k)), few(out(rows, k)), vec(n), vec(n), few(dy), few(ds), few(in(1, rows, k)), few(in(1, rows, k)), few(x), in(1, n), in(1, n), p)
+			return all
+		})
+	}
+	return l
+}
+
+// ropeOf turns a part of heads of width d.
+func ropeOf(r *rig, d int) *backend.RoPE {
+	rope, err := backend.NewRoPE(100, d/4*2, backend.Scaling{}, nil)
+	r.must(err)
+	return rope
+}
