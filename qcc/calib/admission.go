@@ -174,9 +174,9 @@ func (r *admission) open(ctx context.Context, data Data) error {
 	c := r.from.Config
 	switch {
 	case c.Exact == nil:
-		return fmt.Errorf("calib: the adapter has no exact tier: add one with WithExact: %w", ErrUntrainable)
+		return fmt.Errorf("calib: the adapter has no exact tier: add one with WithExact: %w", qcc.ErrUntrainable)
 	case c.Exact.QualityFirst:
-		return fmt.Errorf("calib: an exact tier that scores by the query of the moment has no admission to learn: %w", ErrUntrainable)
+		return fmt.Errorf("calib: an exact tier that scores by the query of the moment has no admission to learn: %w", ErrNothing)
 	}
 	var err error
 	if r.chosen, err = ChooseLayers(r.o.Layers, len(r.from.Layers)); err != nil {
@@ -206,7 +206,7 @@ func (r *admission) open(ctx context.Context, data Data) error {
 		return err
 	}
 	if len(r.lessons) == 0 {
-		return fmt.Errorf("calib: none of the sequences is longer than the window of %d tokens: nothing to learn: %w", c.Window, ErrUntrainable)
+		return fmt.Errorf("calib: none of the sequences is longer than the window of %d tokens: %w", c.Window, ErrNothing)
 	}
 	if r.patched, err = qcc.Patch(r.dev, r.teacher, r.from); err != nil {
 		return err

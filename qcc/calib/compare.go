@@ -3,9 +3,11 @@ package calib
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"samebit/backend"
 	"samebit/nn"
+	"samebit/qcc"
 	"samebit/tensor"
 )
 
@@ -64,10 +66,25 @@ func Compare(ctx context.Context, dev backend.Device, teacher, student *nn.Decod
 	return sum, nil
 }
 
-// Windowed is a model whose full attention sees the last rows alone: what a bounded
-// state of so many rows is without an archive. It shares the weights of d, and its
-// states keep all rows.
-func Windowed(d *nn.Decoder, window int) (*nn.Decoder, error) {
+// windowRows is the number of original rows whose keys and values take at least the
+// bytes of window, addresses, sinks and archive of a layer.
+func windowRows(c qcc.Config) int {
+	kv := c.KV
+	if kv == 0 {
+		kv = c.Heads
+	}
+	n := int(c.Elements(1)) + 2*kv*c.Sinks*c.Dim
+	if c.PositionInvariant && c.RoPE != nil && !c.Lexical {
+		n += kv * c.Window * c.Dim
+	}
+	row := 2 * kv * c.Dim
+	return (n + row - 1) / row
+}
+
+// Windowed is a model whose full attention sees the last rows alone, in some blocks,
+// nil for all: what a bounded state of so many rows is without an archive. It shares
+// the weights of d, and its states keep all rows.
+func Windowed(d *nn.Decoder, blocks []int, window int) (*nn.Decoder, error) {
 	if d == nil || window < 1 {
 		return nil, fmt.Errorf("calib: a window of %d rows: want a model and at least 1: %w", window, ErrOptions)
 	}
@@ -75,7 +92,8 @@ func Windowed(d *nn.Decoder, window int) (*nn.Decoder, error) {
 	w.Closers = nil
 	w.Blocks = append([]nn.Block(nil), d.Blocks...)
 	for i := range w.Blocks {
-		if a, ok := w.Blocks[i].Mix.(*nn.Attention); ok && (a.Window == 0 || a.Window > window) {
+		a, ok := w.Blocks[i].Mix.(*nn.Attention)
+		if ok && a.Window == 0 && (blocks == nil || slices.Contains(blocks, i)) {
 			c := *a
 			c.Window = window
 			w.Blocks[i].Mix = &c

@@ -21,9 +21,8 @@ import (
 var (
 	// ErrOptions is the cause when an option is wrong.
 	ErrOptions = errors.New("wrong calibration option")
-	// ErrUntrainable is the cause when there is nothing to learn, or nothing that
-	// can be learned by gradients.
-	ErrUntrainable = errors.New("cannot be calibrated")
+	// ErrNothing is the cause when there is nothing to learn from.
+	ErrNothing = errors.New("nothing to learn")
 	// ErrNonFinite is the cause when a loss or a gradient is no finite number.
 	ErrNonFinite = errors.New("the loss is no finite number")
 )
@@ -195,16 +194,14 @@ func ChooseLayers(choice string, n int) ([]int, error) {
 }
 
 // trainable is the configuration that gradients flow through: dense reads, none of
-// them used again. It fails with ErrUntrainable.
+// them used again. It fails with qcc.ErrUntrainable.
 func trainable(c qcc.Config) (qcc.Config, error) {
 	switch {
 	case c.NoArchive:
-		return c, fmt.Errorf("calib: a configuration without an archive has nothing to train: %w", ErrUntrainable)
-	case c.LazyDecay:
-		return c, fmt.Errorf("calib: lazy decay writes few codes, which has no gradient: calibrate without it: %w", ErrUntrainable)
+		return c, fmt.Errorf("calib: a configuration without an archive has nothing to train: %w", qcc.ErrUntrainable)
 	case c.Exact != nil:
-		return c, fmt.Errorf("calib: an exact tier has no gradient: calibrate without it, then its admission (RunAdmission): %w", ErrUntrainable)
+		return c, fmt.Errorf("calib: an exact tier has no gradient: calibrate without it, then its admission (RunAdmission): %w", qcc.ErrUntrainable)
 	}
 	c.ActiveCodes, c.StaleReads, c.ReadCloseness, c.ReadStride = 0, false, nil, 1
-	return c, nil
+	return c, c.Trainable()
 }

@@ -102,7 +102,7 @@ func TestUntrainable(t *testing.T) {
 	} {
 		c := qcc.DefaultConfig(32, 2)
 		change(&c)
-		if _, err := trainable(c); !errors.Is(err, ErrUntrainable) || !strings.Contains(err.Error(), name) {
+		if _, err := trainable(c); !errors.Is(err, qcc.ErrUntrainable) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -48,13 +48,17 @@ type Report struct {
 
 	Fraction float64 `json:"trainable_parameter_fraction,omitempty"` // of all, if the manifest says how many there are
 
-	Before   *Fidelity `json:"held_out_before,omitempty"`
-	After    *Fidelity `json:"held_out,omitempty"`
-	Training Fidelity  `json:"training"` // on what was trained on, with what was kept
-	Gate     float64   `json:"quality_gate"`
-	Passed   bool      `json:"passed"` // held out, or without held-out sequences in training
-	Hash     string    `json:"hash"`   // of the trained values, float32, in order of name
-	Options  Options   `json:"options"`
+	Before *Fidelity `json:"held_out_before,omitempty"`
+	After  *Fidelity `json:"held_out,omitempty"`
+	// A model that keeps, in the same bytes, original rows alone.
+	WindowRows int       `json:"window_rows,omitempty"`
+	Window     *Fidelity `json:"held_out_window,omitempty"`
+
+	Training Fidelity `json:"training"` // on what was trained on, with what was kept
+	Gate     float64  `json:"quality_gate"`
+	Passed   bool     `json:"passed"` // held out, or without held-out sequences in training
+	Hash     string   `json:"hash"`   // of the trained values, float32, in order of name
+	Options  Options  `json:"options"`
 }
 
 var columns = []string{"step", "loss", "logits", "attention", "norm", "rate", "cosine", "top1", "kl"}

@@ -30,7 +30,7 @@ type Data struct {
 // bits of one that nothing interrupted; a cancelled context saves what was done.
 // After an error a and the files are as they were, or as the last step saved them.
 //
-// It fails with ErrOptions, ErrUntrainable, ErrNonFinite, and with
+// It fails with ErrOptions, ErrNothing, ErrNonFinite, qcc.ErrUntrainable, and with
 // backend.ErrUnsupported on devices that cannot train.
 func Run(ctx context.Context, dev backend.Device, teacher *nn.Decoder, a *qcc.Adapter, data Data, o Options) (*qcc.Adapter, *Report, error) {
 	r := &run{dev: dev, teacher: teacher, from: a, o: o}
@@ -99,7 +99,7 @@ func (r *run) open(ctx context.Context, data Data) error {
 	data.Train, data.HeldOut = r.longer(data.Train), r.longer(data.HeldOut)
 	r.skipped = all - len(data.Train) - len(data.HeldOut)
 	if len(data.Train) == 0 {
-		return fmt.Errorf("calib: none of the sequences is longer than the window and sinks of %d tokens: nothing to learn: %w", r.first, ErrUntrainable)
+		return fmt.Errorf("calib: none of the sequences is longer than the window and sinks of %d tokens: %w", r.first, ErrNothing)
 	}
 	var p progress
 	saved, err := r.openLog(id, &p)
@@ -125,7 +125,7 @@ func (r *run) open(ctx context.Context, data Data) error {
 		return err
 	}
 	if saved == nil && len(r.heldOut) > 0 {
-		f, err := r.evaluate(ctx, r.heldOut)
+		f, err := r.evaluate(ctx, r.patched.Decoder, r.heldOut)
 		if err != nil {
 			return err
 		}
@@ -361,11 +361,11 @@ func (r *run) set(values map[string][]float32) error {
 	return r.params.Refresh()
 }
 
-// evaluate measures the student as it is, the mean over sequences.
-func (r *run) evaluate(ctx context.Context, list []*lesson) (Fidelity, error) {
+// evaluate measures a student as it is, the mean over sequences.
+func (r *run) evaluate(ctx context.Context, student *nn.Decoder, list []*lesson) (Fidelity, error) {
 	var sum Fidelity
 	for _, l := range list {
-		final, err := r.reader.final(ctx, r.patched.Decoder, l.tokens, r.first)
+		final, err := r.reader.final(ctx, student, l.tokens, r.first)
 		if err != nil {
 			return sum, err
 		}
@@ -425,7 +425,7 @@ func (r *run) train(ctx context.Context) error {
 func (r *run) stopped() bool { return r.o.Patience > 0 && r.bad >= r.o.Patience }
 
 func (r *run) validate(ctx context.Context, s *Step) error {
-	f, err := r.evaluate(ctx, r.heldOut)
+	f, err := r.evaluate(ctx, r.patched.Decoder, r.heldOut)
 	if err != nil {
 		return err
 	}
@@ -456,57 +456,4 @@ func (r *run) keptEntries() []checkpoint.Entry {
 		l = append(l, journal.Entry("best."+name, r.kept[name]))
 	}
 	return l
-}
-
-// finish takes the parameters that are kept and says what became of it all.
-func (r *run) finish(ctx context.Context) (*qcc.Adapter, *Report, error) {
-	rep := &Report{RunID: r.log.Config, Model: r.teacher.ID.String(), Steps: r.adam.Steps, Selected: r.adam.Steps, Stopped: r.stopped(),
-		Layers: r.from.Layers, Trained: r.blocks(), Train: len(r.lessons), HeldOut: len(r.heldOut), Skipped: r.skipped, Trainable: r.params.Len(),
-		Before: r.before, After: r.best, Gate: r.o.Gate, Options: r.o}
-	if r.best != nil {
-		rep.Selected = r.bestAt
-		if err := r.set(r.kept); err != nil {
-			return nil, nil, err
-		}
-	}
-	var err error
-	if rep.Training, err = r.evaluate(ctx, r.lessons); err != nil {
-		return nil, nil, err
-	}
-	judged := &rep.Training
-	if r.best != nil {
-		judged = r.best
-	}
-	rep.Passed = judged.Score() >= r.o.Gate
-	if rep.Hash, err = journal.Hash(r.stream, r.params); err != nil {
-		return nil, nil, err
-	}
-	if err := r.patched.Pull(); err != nil {
-		return nil, nil, err
-	}
-	out := r.patched.Adapter(r.manifest(rep, judged))
-	out.Config, out.ExactPrefill = r.from.Config, r.from.ExactPrefill
-	if n := out.Manifest.ParameterCount; n > 0 {
-		rep.Fraction = float64(rep.Trainable) / float64(n)
-	}
-	if r.o.Dir != "" {
-		err = publish(r.log, out, rep)
-	}
-	return out, rep, err
-}
-
-// manifest is what the adapter's file says of its calibration.
-func (r *run) manifest(rep *Report, f *Fidelity) qcc.Manifest {
-	m := r.from.Manifest
-	m.RunID = rep.RunID
-	t := &m.Retrofit
-	t.Calibrated, t.TrainChunks, t.HeldOutChunks = rep.Trained, rep.Train, rep.HeldOut
-	t.CodeInit, t.CodeInitTokens = string(r.o.CodeInit), r.o.CodeTokens
-	t.AttentionWeight, t.LongRangeOnly = float64(r.o.Attention), !r.o.AllRows
-	t.Validation = maps.Clone(t.Validation)
-	if t.Validation == nil {
-		t.Validation = map[string]float64{}
-	}
-	maps.Copy(t.Validation, map[string]float64{"mean_logit_cosine": f.Cosine, "top1_agreement": f.Top1, "kl": f.KL, "max_abs_logit_diff": float64(f.Worst), "step": float64(rep.Selected)})
-	return m
 }

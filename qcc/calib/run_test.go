@@ -120,7 +120,7 @@ func TestLossFalls(t *testing.T) {
 		if !(last < 0.8*first) {
 			t.Errorf("%s: losses of three steps went from %v to %v", name, first, last)
 		}
-		if rep.Before == nil || rep.After == nil || rep.After.Score() < rep.Before.Score() || rep.Training.Rows == 0 || rep.Passed != (rep.After.Score() >= 0.99) {
+		if rep.Before == nil || rep.After == nil || rep.After.Score() < rep.Before.Score() || rep.Training.Rows == 0 || rep.Passed != (rep.After.Score() >= 0.99) || rep.WindowRows <= a.Config.Window || rep.Window == nil {
 			t.Errorf("%s: report %+v", name, rep)
 		}
 		p, err := qcc.Patch(dev, d, got)
@@ -322,9 +322,9 @@ func TestRunRefuses(t *testing.T) {
 		},
 		"nothing to compare": func() error { _, err := Compare(t.Context(), dev, d, d, data.Train, 1000); return err },
 		"from row -1":        func() error { _, err := Compare(t.Context(), dev, d, d, data.Train, -1); return err },
-		"a window of 0":      func() error { _, err := Windowed(d, 0); return err },
+		"a window of 0":      func() error { _, err := Windowed(d, nil, 0); return err },
 	} {
-		if err := run(); err == nil || !strings.Contains(err.Error(), says) || !errors.Is(err, ErrOptions) && !errors.Is(err, ErrUntrainable) {
+		if err := run(); err == nil || !strings.Contains(err.Error(), says) || !errors.Is(err, ErrOptions) && !errors.Is(err, ErrNothing) && !errors.Is(err, qcc.ErrUntrainable) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
@@ -361,7 +361,7 @@ func TestWindowed(t *testing.T) {
 	d := load(t, dev, dense)
 	seqs := texts(5, d.Vocab, 2, 40)
 	for w, same := range map[int]bool{60: true, 10: false} {
-		x, err := Windowed(d, w)
+		x, err := Windowed(d, nil, w)
 		if err != nil {
 			t.Fatal(err)
 		}
