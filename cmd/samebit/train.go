@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"samebit/train"
 )
@@ -115,30 +113,23 @@ func trainReport(w io.Writer, cfg *train.Config, dir string, res *train.Result, 
 
 // trainProgress shows a line that changes on a terminal, and one for each validation.
 type trainProgress struct {
-	w        io.Writer
-	terminal bool
-	total    int
-	began    time.Time
-	first    int // step that this process made first
-	last     int
-	rows     int // of this process
-	loss     float64
-	shown    time.Time
+	*stepLine
+	rows int // of this process
+	loss float64
 }
 
 func newTrainProgress(w io.Writer, total int) *trainProgress {
-	return &trainProgress{w: w, terminal: term.IsTerminal(int(os.Stderr.Fd())), total: total, began: time.Now()}
+	return &trainProgress{stepLine: newStepLine(w, total)}
 }
 
 func (p *trainProgress) step(s train.Step) {
 	if p.first == 0 {
-		p.first, p.loss = s.Step, float64(s.Answers)
+		p.loss = float64(s.Answers)
 	}
-	p.last = s.Step
+	left := p.made(s.Step)
 	p.rows += s.Rows
 	p.loss += 0.05 * (float64(s.Answers) - p.loss)
-	took := time.Since(p.began)
-	left := time.Duration(float64(took) / float64(s.Step-p.first+1) * float64(p.total-s.Step)).Round(time.Second)
+	speed := float64(p.rows) / time.Since(p.began).Seconds()
 	if j := s.Judgement; j != nil {
 		p.clear()
 		prose, best := "", ""
@@ -149,19 +140,9 @@ func (p *trainProgress) step(s train.Step) {
 			best = ", the best so far"
 		}
 		fmt.Fprintf(p.w, "step %d/%d: loss %.4f, recall %.1f %%, answer loss %.4f%s; %.0f tokens/s, %s left%s\n",
-			s.Step, s.Steps, p.loss, 100*j.Share(0), j.Loss, prose, float64(p.rows)/took.Seconds(), left, best)
+			s.Step, s.Steps, p.loss, 100*j.Share(0), j.Loss, prose, speed, left, best)
 	}
-	if p.terminal && time.Since(p.shown) > 200*time.Millisecond {
-		p.shown = time.Now()
-		fmt.Fprintf(p.w, "\r\x1b[Kstep %d/%d  loss %.4f  rate %.2g  %.0f tokens/s  %s left", s.Step, s.Steps, p.loss, s.Rate, float64(p.rows)/took.Seconds(), left)
-	}
-}
-
-// clear wipes the line.
-func (p *trainProgress) clear() {
-	if p.terminal {
-		fmt.Fprint(p.w, "\r\x1b[K")
-	}
+	p.show("step %d/%d  loss %.4f  rate %.2g  %.0f tokens/s  %s left", s.Step, s.Steps, p.loss, s.Rate, speed, left)
 }
 
 // checkPlots refuses names of files that no plot can be written to.

@@ -33,19 +33,6 @@ func plotTraining(path, dir string) error {
 		p.Add(plotter.NewGrid())
 		p.X.Min, p.X.Max = 0, float64(points[len(points)-1].Step)
 	}
-	add := func(p *plot.Plot, name string, n int, line plotter.XYs) error {
-		if len(line) == 0 {
-			return nil
-		}
-		l, err := plotter.NewLine(line)
-		if err != nil {
-			return err
-		}
-		l.Color, l.Width, l.Dashes = colours[n], vg.Points(1.2), dashes[n]
-		p.Add(l)
-		p.Legend.Add(name, l)
-		return nil
-	}
 	var faint, training, answers, prose, recall plotter.XYs
 	every := max(1, len(points)/400) // a few hundred means tell what thousands of steps did
 	sum, n := 0.0, 0
@@ -80,14 +67,29 @@ func plotTraining(path, dir string) error {
 	left.Legend.Add("all rows, weighted", l)
 	right.Legend.Top, right.Legend.YOffs = false, vg.Points(10)
 	for _, err := range []error{
-		add(left, "answers, training", 0, training), add(left, "answers, held out", 1, answers), add(left, "prose, held out", 2, prose),
-		add(right, "recall, all lengths", 3, recall),
+		addLine(left, "answers, training", 0, training), addLine(left, "answers, held out", 1, answers), addLine(left, "prose, held out", 2, prose),
+		addLine(right, "recall, all lengths", 3, recall),
 	} {
 		if err != nil {
 			return err
 		}
 	}
 	return writePlots(path, "train", left, right)
+}
+
+// addLine draws a line of the n-th colour, unless it has no points.
+func addLine(p *plot.Plot, name string, n int, line plotter.XYs) error {
+	if len(line) == 0 {
+		return nil
+	}
+	l, err := plotter.NewLine(line)
+	if err != nil {
+		return err
+	}
+	l.Color, l.Width, l.Dashes = colours[n], vg.Points(1.2), dashes[n]
+	p.Add(l)
+	p.Legend.Add(name, l)
+	return nil
 }
 
 // plotJudgement draws right answers by kind against the length of the text.
