@@ -222,6 +222,31 @@ func (s *State) Account() Account {
 	return a
 }
 
+// Bytes is what a state of so many rows takes, by configuration alone: the window's
+// pages and both banks of the archive, which a pool counts as well. It grows until the
+// window is full and from then on only goes up and down by a page.
+func (c Config) Bytes(layers, rows int) (window, archive int64) {
+	if rows == 0 {
+		return 0, 0
+	}
+	const page = backend.Page
+	w := c.windowShape(layers)
+	pages := func(n int) int { return (n + page - 1) / page }
+	sinks := pages(w.Sinks)
+	first := max(sinks, max(0, rows-w.Rows)/page) // that a row of the window lies in, behind the sinks'
+	planes := 2 * layers
+	if w.Addresses {
+		planes = (3*layers + 1) &^ 1
+	}
+	window = 4 * int64(planes) * int64(w.Heads) * page * int64(w.Dim) * int64(pages(rows)-(first-sinks))
+	if !c.NoArchive {
+		for _, n := range c.archiveShape(layers).Elements() {
+			archive += 2 * 4 * n
+		}
+	}
+	return window, archive
+}
+
 // Elements is the published formula of a state's size: sums, landmarks, times and
 // rings, each number counted once whatever its type. Unrotated keys, sinks and the
 // exact tier are not in it.

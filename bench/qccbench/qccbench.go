@@ -49,11 +49,18 @@ type Shell struct {
 // Published is the shape of the published measurements.
 var Published = Shell{Vocab: 4096, Hidden: 256, Layers: 2, Heads: 8, Seed: 123}
 
+func (s Shell) check() error {
+	if s.Vocab < 1 || s.Hidden < 1 || s.Layers < 1 || s.Heads < 1 || s.Hidden%(2*s.Heads) != 0 || max(s.Vocab, s.Hidden, s.Layers) > 1<<20 {
+		return fmt.Errorf("qccbench: a model of %d tokens, %d wide, %d layers, %d heads: want positive numbers, and heads of even width that make up a row", s.Vocab, s.Hidden, s.Layers, s.Heads)
+	}
+	return nil
+}
+
 // open makes the decoder on a device. It has rotated positions and no limit of
 // context.
 func (s Shell) open(dev backend.Device) (*nn.Decoder, error) {
-	if s.Vocab < 1 || s.Hidden < 1 || s.Layers < 1 || s.Heads < 1 || s.Hidden%(2*s.Heads) != 0 || max(s.Vocab, s.Hidden, s.Layers) > 1<<20 {
-		return nil, fmt.Errorf("qccbench: a model of %d tokens, %d wide, %d layers, %d heads: want positive numbers, and heads of even width that make up a row", s.Vocab, s.Hidden, s.Layers, s.Heads)
+	if err := s.check(); err != nil {
+		return nil, err
 	}
 	d := &nn.Decoder{Config: nn.Config{Hidden: s.Hidden, Vocab: s.Vocab, Eps: 1e-6}}
 	stream, err := dev.NewStream()
@@ -66,7 +73,7 @@ func (s Shell) open(dev backend.Device) (*nn.Decoder, error) {
 			return nil
 		}
 		v := make([]float32, out*in)
-		qcc.Normal(v, s.Seed, name, scale)
+		qcc.Uniform(v, s.Seed, name, scale)
 		var t tensor.Tensor
 		if t, err = tensor.FromF32(v, out, in); err == nil {
 			if w, err = dev.Pack(t, use); err == nil {
@@ -101,7 +108,7 @@ func (s Shell) open(dev backend.Device) (*nn.Decoder, error) {
 	}
 	d.Embed = weight("embedding", s.Vocab, s.Hidden, backend.UseEmbed|backend.UseLinear, 1)
 	d.Head, d.Norm = d.Embed, ones()
-	w := canon.InvSqrt(s.Hidden)
+	w := canon.InvSqrt(s.Hidden) // of linear layers, as published
 	inner := (8*s.Hidden/3 + 15) / 16 * 16
 	for l := range s.Layers {
 		linear := func(name string, out, in int) backend.Weight {

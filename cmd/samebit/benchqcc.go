@@ -20,7 +20,7 @@ type qccFlags struct {
 // newBenchQCC are the measurements of attention of constant memory. Each prints one
 // JSON object.
 func newBenchQCC() []*cobra.Command {
-	return []*cobra.Command{benchQCCDecode(), benchQCCScaling(), benchQCCSpeed()}
+	return []*cobra.Command{benchQCCDecode(), benchQCCScaling(), benchQCCSpeed(), benchQCCStreaming(), benchQCCLong()}
 }
 
 // qccCommand makes a command whose run prints a result.
@@ -140,5 +140,69 @@ and --require-prefill a smaller speedup is a failure.`,
 	f.IntVar(&cfg.Chunk, "chunk-size", 512, "`N` rows of a pass of a prefill")
 	f.Float64SliceVar(&decode, "require", nil, "`LIST` of speedups of decoding, one for each context")
 	f.Float64SliceVar(&prefill, "require-prefill", nil, "`LIST` of speedups of prompts, one for each")
+	return c
+}
+
+func benchQCCStreaming() *cobra.Command {
+	var cfg qccbench.StreamConfig
+	var path string
+	var growth float64
+	c := qccCommand("streaming-memory", "Watch memory while a long text flows through a retrofitted model", `Retrofit a model, stream random tokens through it and compare the memory of its
+state, after every pass, with what the configuration says, and the memory of the
+process with what it was once the window was full. A state that differs by a byte is
+a failure, and with --growth so is a process that grows by more.`,
+		"  samebit bench qcc-streaming-memory --total-tokens 1000000 --growth 1",
+		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
+			cfg.RunID = id
+			d, err := loadDecoder(c.Context(), dev, resolveModel(path), nil)
+			if err != nil {
+				return nil, err
+			}
+			bar := newBar("streaming", false)
+			cfg.Progress = bar.rows
+			r, err := qccbench.RunStream(c.Context(), dev, d, cfg)
+			bar.finish()
+			if err != nil {
+				return nil, err
+			}
+			if r.Mismatch > 0 || growth > 0 && (r.Filled == 0 || 100*r.Growth > growth) {
+				printJSON(c.OutOrStdout(), r) // the writer remembers its failure
+				return nil, fmt.Errorf("bench qcc-streaming-memory: %d passes left a state of another size than accounted; the process grew by %.2f %%", r.Mismatch, 100*r.Growth)
+			}
+			return r, nil
+		})
+	f := c.Flags()
+	f.StringVarP(&path, "model", "m", "", modelHelp)
+	f.IntVar(&cfg.Total, "total-tokens", 131072, "stream `N` tokens")
+	f.IntVar(&cfg.Chunk, "chunk", 512, "`N` rows of a pass")
+	f.IntVar(&cfg.Window, "window-size", 128, "window of `N` rows")
+	f.IntVar(&cfg.Codes, "num-codes", 16, "`N` codes per head")
+	f.Float64Var(&growth, "growth", 0, "fail if the process grows by more than `P` percent after the window is full (0: never)")
+	return c
+}
+
+func benchQCCLong() *cobra.Command {
+	cfg := qccbench.LongConfig{Shell: qccbench.Published}
+	var run bool
+	c := qccCommand("long-context", "Count the state of a long text, and run it", `Count the state of a long text beside an exact cache, by the published formula and
+in bytes as they are. With --run, stream the text through a model of random weights
+and time the tokens after it.`,
+		"  samebit bench qcc-long-context --length 1000000\n  samebit bench qcc-long-context --length 128000 --run",
+		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
+			cfg.RunID, cfg.StateOnly = id, !run
+			bar := newBar("streaming", false)
+			cfg.Progress = bar.rows
+			r, err := qccbench.RunLong(c.Context(), dev, cfg)
+			bar.finish()
+			return r, err
+		})
+	f := c.Flags()
+	f.IntVar(&cfg.Length, "length", 128000, "text of `N` tokens")
+	f.IntVar(&cfg.Chunk, "chunk-size", 256, "`N` rows of a pass")
+	f.IntVar(&cfg.Window, "window-size", 128, "window of `N` rows")
+	f.IntVar(&cfg.Codes, "num-codes", 16, "`N` codes per head")
+	f.BoolVar(&cfg.Lexical, "lexical-landmark", false, "address the archive by the layer's input")
+	f.BoolVar(&run, "run", false, "run the text, too")
+	f.IntVar(&cfg.Tokens, "tokens", 16, "with --run: time `N` tokens after it")
 	return c
 }
