@@ -205,7 +205,7 @@ func TestBuildOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dt := tensor.Q8_0; dt <= tensor.Q6_K; dt++ {
-		for _, p := range []program{linearOps(dt, 1), expertOps(dt), rowOps, attnOps, deltaOps, moeOps, gradLinearOps(dt), gradOps, gradRowOps, gradLossOps, gradAttnOps, gradDeltaOps} {
+		for _, p := range []program{linearOps(dt, 1), expertOps(dt), rowOps, attnOps, deltaOps, moeOps, gradLinearOps(dt), gradOps, gradRowOps, gradLossOps, gradAttnOps, gradDeltaOps, archiveOps, landmarkOps, tableOps, mixOps} {
 			if _, err := d.kernel(p, "any"); err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,10 @@ type plan struct {
 	segsAt int    // byte of the first Seg
 	pageAt int    // byte of the first page
 	ropes  []ropeTable
+
+	archive   *memory // what archive ops need besides, in the layout of window.cl
+	archived  bool    // whether it is of this plan
+	windowsAt int     // byte of the first window page in it
 }
 
 // ropeTable holds the angles of the plan's rows, cosines and sines side by side.
@@ -36,7 +40,7 @@ func (p *plan) Rows() int           { return p.rows }
 
 func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 	p := &s.plan
-	p.segs, p.rows = p.segs[:0], 0
+	p.segs, p.rows, p.archived = p.segs[:0], 0, false
 	for i := range p.ropes {
 		p.ropes[i].rope = nil
 	}

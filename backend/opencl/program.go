@@ -42,7 +42,9 @@ var (
 // parts are the files that a program builds on, besides common.cl.
 var parts = map[string][]string{
 	"attention": {"arena"}, "delta": {"arena"}, "linear": {"weights"}, "experts": {"arena", "weights", "linear"},
-	"gradrows": {"arena"}, "gradlinear": {"weights"}, "gradattention": {"arena"}, "graddelta": {"arena", "delta"},
+	"gradrows": {"arena", "rowblocks"}, "gradlinear": {"weights"}, "gradattention": {"arena"}, "graddelta": {"arena", "delta"},
+	"archive": {"arena", "window"}, "landmarks": {"arena", "window"}, "table": {"arena", "window"}, "mixing": {"arena", "window"},
+	"mixgrad": {"arena", "rowblocks"}, "archivegrad": {"arena", "window"},
 }
 
 const laneCount = 32 // LANES of the kernels

@@ -22,6 +22,7 @@ type stream struct {
 	plan    plan
 	scratch *memory
 	tables  map[*backend.Weight]*expertTable
+	pows    []*powerTable
 	call    call
 }
 
@@ -188,6 +189,10 @@ func (s *stream) release() error {
 	err := d.api.ReleaseBuffer(s.status)
 	d.release(s.scratch)
 	d.release(s.plan.tables)
+	d.release(s.plan.archive)
+	for _, t := range s.pows {
+		d.release(t.mem)
+	}
 	for i := range s.plan.ropes {
 		d.release(s.plan.ropes[i].mem)
 	}

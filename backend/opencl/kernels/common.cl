@@ -39,6 +39,11 @@ ulong row(View v, ulong r) { return v.off + r / v.heads * v.s0 + r % v.heads * v
     ulong r = get_group_id(0);          \
     uint l = get_local_id(0)
 
+// greater and less let a NaN of x stay.
+float greater(float x, float y) { return x < y ? y : x; }
+
+float less(float x, float y) { return x > y ? y : x; }
+
 float pow2(int k) { return as_float((uint)(k + 127) << 23); }
 
 float exp_(float x) {
@@ -96,6 +101,29 @@ float softplus(float x) {
     float m = x > 0.0f ? x : 0.0f;
     return m + log1p_(exp_(-fabs(x)));
 }
+
+float erf_(float x) {
+    float t = fabs(x), s = x * x, r;
+    if (t > 475.0f / 512.0f) {
+        r = fma(-0x1.22p-16f, t, 0x1.91cfb2p-12f);
+        float u = fma(-0x1.fd1438p-9f, t, 0x1.8d6342p-6f);
+        r = fma(r, s, u);
+        r = fma(r, t, -0x1.b55cb8p-4f);
+        r = fma(r, t, -0x1.450aap-1f);
+        r = fma(r, t, -0x1.079d0cp-3f);
+        r = fma(r, t, -t);
+        r = 1.0f - exp_(r);
+        return x < 0.0f ? -r : r;
+    }
+    r = fma(-0x1.38ep-11f, s, 0x1.471a58p-8f);
+    r = fma(r, s, -0x1.b691b2p-6f);
+    r = fma(r, s, 0x1.ce1c44p-4f);
+    r = fma(r, s, -0x1.8127p-2f);
+    r = fma(r, s, 0x1.06eba8p-3f);
+    return fma(r, x, x);
+}
+
+float gelu(float x) { return (0.5f * x) * (1.0f + erf_(x * 0x1.6a09e6p-1f)); }
 
 // lanes adds the 32 lanes of a block of RSUM; every work item of the group gets the sum.
 float lanes(float lane, __local float *s) {

@@ -2,9 +2,13 @@
 // are rows of the pass, segments begin at slot 0, and a row's slot is its place in its
 // segment. Groups of 64 work items form the pairs of a block and then the chains over it.
 
+// step is the first block from b on that may hold a slot in sight, from slot lo on or
+// below sinks.
+uint step(uint b, uint lo, uint sinks) { return b * PAGE < sinks ? b : max(b, lo / PAGE); }
+
 // Operands of all three kernels.
 #define PAIRS                                                                                                                      \
-    __global const int *status, TABLES, uint heads, uint D, uint window, float scale, __global const float *q, View qv,            \
+    __global const int *status, TABLES, uint heads, uint D, uint window, uint sinks, float scale, __global const float *q, View qv, \
         __global const float *k, View kv, __global const float *v, View vv, __global const float *dy, View dyv, __global float *part, ulong off
 
 // attention_mass writes lse and DOT(dy, y) of every row (axis 2) and head (axis 1).
@@ -17,9 +21,9 @@ __kernel void attention_mass(PAIRS, __global const float *y, View yv) {
     ulong first = r - own;
     q += row(qv, r * hq + h);
     float m = -INFINITY, l = 0.0f;
-    for (uint b = lo / PAGE; b <= own / PAGE; b++) {
+    for (uint b = step(0, lo, sinks); b <= own / PAGE; b = step(b + 1, lo, sinks)) {
         uint i = b * PAGE + j;
-        bool visible = i >= lo && i <= own;
+        bool visible = (i >= lo || i < sinks) && i <= own;
         // all work items go through the loops of dot_, EACH says why
         float score = dot_(q, k + row(kv, (first + min(i, own)) * heads + h / (hq / heads)), D) * scale;
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -59,13 +63,14 @@ __kernel void attention_query_grad(PAIRS, __global float *dq, View dqv) {
     ulong first = r - own;
     q += row(qv, r * hq + h), dy += row(dyv, r * hq + h), dq += row(dqv, r * hq + h);
     float lse = part[off + (r * hq + h) * 2], c = part[off + (r * hq + h) * 2 + 1];
-    for (uint b = span(own / PAGE * PAGE, window) / PAGE; b <= own / PAGE; b++) {
+    uint least = span(own / PAGE * PAGE, window);
+    for (uint b = step(0, least, sinks); b <= own / PAGE; b = step(b + 1, least, sinks)) {
         uint i = b * PAGE + j;
         ulong at = (first + min(i, own)) * heads + kh;
         float p = exp_(dot_(q, k + row(kv, at), D) * scale - lse);
         float slope = (p * (dot_(dy, v + row(vv, at), D) - c)) * scale;
         barrier(CLK_LOCAL_MEM_FENCE);
-        ds[j] = i >= lo && i <= own ? slope : 0.0f;
+        ds[j] = (i >= lo || i < sinks) && i <= own ? slope : 0.0f;
         barrier(CLK_LOCAL_MEM_FENCE);
         uint n = min((uint)PAGE, rows - b * PAGE);
         EACH(d, j, PAGE, D) {
@@ -85,7 +90,7 @@ __kernel void attention_key_grad(PAIRS, __global float *dk, View dkv, __global f
     ulong r = get_group_id(2);
     uint own = ROW(r).slot, rows = SEG(ROW(r).seg).rows, last = (rows - 1) / PAGE;
     ulong first = r - own;
-    if (window > 0) last = min(last, (own / PAGE * PAGE + PAGE - 2 + window) / PAGE);
+    if (window > 0 && own / PAGE * PAGE >= sinks) last = min(last, (own / PAGE * PAGE + PAGE - 2 + window) / PAGE);
     k += row(kv, r * heads + kh), v += row(vv, r * heads + kh), dk += row(dkv, r * heads + kh), dv += row(dvv, r * heads + kh);
     for (uint b = own / PAGE; b <= last; b++)
         for (uint h = kh * group; h < (kh + 1) * group; h++) {
@@ -93,7 +98,7 @@ __kernel void attention_key_grad(PAIRS, __global float *dk, View dkv, __global f
             ulong at = (first + min(i, rows - 1)) * hq + h;
             float w = exp_(dot_(q + row(qv, at), k, D) * scale - part[off + at * 2]);
             float slope = (w * (dot_(dy + row(dyv, at), v, D) - part[off + at * 2 + 1])) * scale;
-            bool visible = i < rows && own <= i && own >= span(i, window);
+            bool visible = i < rows && own <= i && (own >= span(i, window) || own < sinks);
             barrier(CLK_LOCAL_MEM_FENCE);
             p[j] = visible ? w : 0.0f;
             ds[j] = visible ? slope : 0.0f;

@@ -1,13 +1,7 @@
 // Sums over the rows of a pass: gradients of weights, in blocks of ROWBLOCK rows of a
 // segment, and of tables, row by row (docs/numerics.md 10).
 
-#define ROWBLOCK 128
 #define TILE 8 // outputs that share an input
-
-// BLOCKS runs over the row blocks of all segments, [lo, hi) of the pass.
-#define BLOCKS(lo, hi)                                                                      \
-    for (uint seg_ = 0; seg_ < segs; seg_++)                                                \
-        for (ulong lo = SEG(seg_).first, end_ = lo + SEG(seg_).rows, hi = min(lo + ROWBLOCK, end_); lo < end_; lo = hi, hi = min(lo + ROWBLOCK, end_))
 
 // weight_grad has a work item per input k (axis 0) and tile of outputs (axis 1).
 __kernel void weight_grad(__global const int *status, TABLES, uint segs, uint N, uint K, __global float *d, View dv, __global const float *y, View yv,
