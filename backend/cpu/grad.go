@@ -29,7 +29,7 @@ type gradOp struct {
 	flat   [4][]float32
 	repack packing
 
-	a, b  []float32 // packed operands of a product
+	b     []float32 // the packed operand of a product
 	cuts  []int
 	prod  gradProduct
 	attn  attnGrad

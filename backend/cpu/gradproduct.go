@@ -11,67 +11,56 @@ import (
 )
 
 // gradProduct is a product under way that adds to what is there: c += a·bᵀ over k
-// inputs. a lies packed in tiles of m rows, b in panels of n outputs.
+// inputs, b packed in panels of n outputs.
 type gradProduct struct {
-	c       matrix
-	a, b    matrix // as they lie in memory
-	w       *weight
-	m, n, k int
-	per     int // tiles or inputs per chunk while packing
-	chunks  int // of panels
-	packer  gemm.Packer
+	sum           gemm.Sum
+	b             matrix  // as it lies in memory, inputs as rows
+	w             *weight // or this, turned
+	per           int     // inputs per chunk while packing
+	rows, columns int     // chunks of the rows' tiles and of panels
+	packer        gemm.Packer
 }
 
-// packs is the number of chunks in which rows of n values, one per input, are packed.
-func (p *gradProduct) packs(n int) int {
-	p.per = max(1, rowWork/n)
-	return (p.k + p.per - 1) / p.per
-}
-
-// addProduct packs the operands, of which a lies transposed or not and b either is
-// w, turned, or has the inputs as rows, and runs the product.
-func (s *stream) addProduct(trans bool) {
+// addProduct packs b and runs the product.
+func (s *stream) addProduct() {
 	o := &s.grad
 	p := &o.prod
-	if s.err != nil || p.m == 0 || p.n == 0 || p.k == 0 {
+	m, n, k := p.sum.M, p.sum.N, p.sum.K
+	if s.err != nil || m == 0 || n == 0 || k == 0 {
 		return
 	}
-	ks := s.dev.gemm
-	count := panel.Count(p.n)
-	if len(o.a) < p.m*p.k {
-		o.a = aligned(p.m * p.k)
+	count := panel.Count(n)
+	if len(o.b) < count*panel.Width*k {
+		o.b = aligned(count * panel.Width * k)
 	}
-	if len(o.b) < count*panel.Width*p.k {
-		o.b = aligned(count * panel.Width * p.k)
-	}
-	if trans {
-		s.run(p.packs(p.m), func(s *stream, _, chunk int) {
-			p := &s.grad.prod
-			s.dev.gemm.PackTransInputs(s.grad.a, p.a.v, p.a.stride, p.m, p.k, chunk*p.per, min((chunk+1)*p.per, p.k))
-		})
-	} else {
-		tiles := ks.Tiles(p.m)
-		p.per = max(1, rowWork*tiles/(p.m*p.k))
-		s.run((tiles+p.per-1)/p.per, func(s *stream, _, chunk int) {
-			p, ks := &s.grad.prod, s.dev.gemm
-			t0 := chunk * p.per
-			ks.PackTiles(s.grad.a, p.a.v, p.a.stride, p.m, p.k, t0, min(t0+p.per, ks.Tiles(p.m)))
-		})
-	}
+	p.sum.Panels, p.sum.Cuts = o.b, o.cuts
 	if p.w != nil {
-		s.run((p.n+panel.KB-1)/panel.KB, turnBody)
+		s.run((n+panel.KB-1)/panel.KB, turnBody)
 	} else {
-		s.run(p.packs(p.n), func(s *stream, _, chunk int) {
+		p.per = max(1, rowWork/n)
+		s.run((k+p.per-1)/p.per, func(s *stream, _, chunk int) {
 			p := &s.grad.prod
-			gemm.PackInputs(s.grad.b, p.b.v, p.b.stride, p.n, p.k, chunk*p.per, min((chunk+1)*p.per, p.k))
+			s.dev.gemm.PackInputs(p.sum.Panels, p.b.v, p.b.stride, p.sum.N, p.sum.K, chunk*p.per, min((chunk+1)*p.per, p.sum.K))
 		})
 	}
-	p.chunks = s.cut(count, max(1, min(ks.Group(p.m, p.k), count/(4*s.threads()))))
-	s.run(p.chunks, func(s *stream, worker, chunk int) {
-		o, p, ks := &s.grad, &s.grad.prod, s.dev.gemm
-		n := panel.Count(p.n)
-		ks.Accumulate(p.c.v, p.c.stride, p.n, o.a, p.m, p.k, o.b, o.cuts, chunk*n/p.chunks, (chunk+1)*n/p.chunks, s.tmp(worker, ks.ScratchSize(p.m, p.k)))
+	// Every chunk of rows packs them once and reads all of b; where there are too few
+	// chunks for the workers the panels are cut, too.
+	tiles, t := s.dev.gemm.Tiles(m), s.threads()
+	p.rows, p.columns = s.cut(tiles, min(8, max(1, tiles/(2*t)))), 1
+	if p.rows < 2*t {
+		p.columns = min(count, (2*t+p.rows-1)/p.rows)
+	}
+	s.run(p.rows*p.columns, func(s *stream, worker, chunk int) {
+		p, ks := &s.grad.prod, s.dev.gemm
+		tiles, count := ks.Tiles(p.sum.M), panel.Count(p.sum.N)
+		r, c := chunk/p.columns, chunk%p.columns
+		ks.Accumulate(&p.sum, r*tiles/p.rows, (r+1)*tiles/p.rows, c*count/p.columns, (c+1)*count/p.columns, s.tmp(worker, ks.SumScratch()))
 	})
+}
+
+// sum is a product without its panels and cuts.
+func sum(c, a matrix, m, n, k int, trans bool) gemm.Sum {
+	return gemm.Sum{C: c.v, LDC: c.stride, M: m, N: n, K: k, A: a.v, LDA: a.stride, Trans: trans}
 }
 
 // dotCuts are the blocks of a DOT of n terms.
@@ -91,9 +80,9 @@ func (s *stream) LinearGrad(dx, dy tensor.Tensor, w backend.Weight) {
 	if m == nil {
 		return
 	}
-	s.grad.prod = gradProduct{c: s.host(dx), a: s.host(dy), w: m, m: dx.Dim(0), n: m.k, k: m.n, packer: gemm.PackerFor(s.dev.set)}
+	s.grad.prod = gradProduct{sum: sum(s.host(dx), s.host(dy), dx.Dim(0), m.k, m.n, false), w: m, packer: gemm.PackerFor(s.dev.set)}
 	s.dotCuts(m.n)
-	s.addProduct(false)
+	s.addProduct()
 }
 
 // turnBody packs 128 inputs of the weight, over all its outputs, as outputs.
@@ -122,21 +111,21 @@ func (s *stream) ProjectGrad(dx, dy, w tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckProjectGrad(dx, dy, w)) {
 		return
 	}
-	s.grad.prod = gradProduct{c: s.host(dx), a: s.host(dy), b: s.host(w), m: dx.Dim(0), n: w.Dim(1), k: w.Dim(0)}
+	s.grad.prod = gradProduct{sum: sum(s.host(dx), s.host(dy), dx.Dim(0), w.Dim(1), w.Dim(0), false), b: s.host(w)}
 	s.dotCuts(w.Dim(0))
-	s.addProduct(false)
+	s.addProduct()
 }
 
 func (s *stream) WeightGrad(dw, dy, x tensor.Tensor, p backend.Plan) {
 	if s.err != nil || s.fails(backend.CheckWeightGrad(dw, dy, x, p)) || !s.current(p) {
 		return
 	}
-	s.grad.prod = gradProduct{c: s.host(dw), a: s.host(dy), b: s.host(x), m: dy.Dim(1), n: x.Dim(1), k: x.Dim(0)}
+	s.grad.prod = gradProduct{sum: sum(s.host(dw), s.host(dy), dy.Dim(1), x.Dim(1), x.Dim(0), true), b: s.host(x)}
 	s.grad.cuts = s.grad.cuts[:0]
 	for _, b := range s.rowBlocks() {
 		s.grad.cuts = append(s.grad.cuts, b.hi)
 	}
-	s.addProduct(true)
+	s.addProduct()
 }
 
 func (s *stream) BiasGrad(db, dy tensor.Tensor, p backend.Plan) {

@@ -16,6 +16,7 @@ func packs() {
 	}
 	pack32(avx512, false)
 	pack4()
+	packRows()
 }
 
 // rowMem addresses row r of n <= 16 rows from base, stride bytes apart, with the
@@ -254,6 +255,36 @@ func pack4() {
 	LEAQ(Mem{Base: up, Index: dstStride, Scale: 4}, dst)
 	SUBQ(Imm(8), n)
 	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
+
+// packRows copies n short rows, a vector each.
+func packRows() {
+	TEXT("packRowsAVX512", NOSPLIT, "func(dst *float32, dstStride int, src *float32, srcStride int, width int, n int)")
+	Pragma("noescape")
+	Doc("packRowsAVX512 is a packRowsFunc.")
+	dst, dstStride, src, stride, n := ptr("dst"), ptr("dstStride"), ptr("src"), ptr("srcStride"), ptr("n")
+	Load(Param("width"), reg.RCX)
+	bits, mask := GP32(), K()
+	MOVL(U32(1), bits)
+	SHLL(reg.CL, bits)
+	DECL(bits)
+	KMOVW(bits, mask)
+	x := avx512.vec()
+	DECQ(n)
+	JZ(LabelRef("last"))
+	Label("loop")
+	VMOVUPS_Z(Mem{Base: src}, mask, x)
+	Comment("what is beyond the row, the next one overwrites")
+	VMOVUPS(x, Mem{Base: dst})
+	ADDQ(stride, src)
+	ADDQ(dstStride, dst)
+	DECQ(n)
+	JNZ(LabelRef("loop"))
+	Label("last")
+	VMOVUPS_Z(Mem{Base: src}, mask, x)
+	VMOVUPS(x, mask, Mem{Base: dst})
 	VZEROUPPER()
 	RET()
 }

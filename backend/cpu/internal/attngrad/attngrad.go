@@ -53,22 +53,24 @@ type Job struct {
 	Q, Y, DY, DQ  []Rows // by head of the group
 	blocks, dp    int    // of keys; components in whole panels
 	kp, vp, kt    []float32
-	qa, ya, ta    []float32
+	qa, ya        []float32
 	qt, yt        []float32
 	p, ds         []float32 // [blocks][64][64] and [64][64]
 	lse, c        []float32
 	m, l, mb, lb  []float32
 	al, be, top   []float32
 	scratch, line []float32
+	sum           gemm.Sum
+	cut           [1]int
 }
 
 // Scratch is the number of floats that Run needs for a sequence of t rows.
 func (k *Kernels) Scratch(t, d int) int {
 	blocks, dp := (t+page-1)/page, (d+width-1)/width*width
-	n := blocks * page * (2*d + dp)                                               // kp, vp, kt
-	n += 2*page*d + page*page + 2*page*dp + (blocks+1)*page*page                  // qa, ya, ta, qt, yt, p, ds
-	n += 9*page + page                                                            // statistics, line
-	n += max(k.gemm.ScratchSize(page, d), k.gemm.ScratchSize(page, page)) + 16*16 // alignment of the pieces
+	n := blocks * page * (2*d + dp)                                    // kp, vp, kt
+	n += 2*page*d + 2*page*dp + (blocks+1)*page*page                   // qa, ya, qt, yt, p, ds
+	n += 9*page + page                                                 // statistics, line
+	n += max(k.gemm.ScratchSize(page, d), k.gemm.SumScratch()) + 16*16 // alignment of the pieces
 	return n
 }
 
@@ -81,7 +83,7 @@ func (j *Job) carve(tmp []float32) {
 	}
 	j.blocks, j.dp = (j.T+page-1)/page, (j.D+width-1)/width*width
 	j.kp, j.vp, j.kt = cut(j.blocks*page*j.D), cut(j.blocks*page*j.D), cut(j.blocks*page*j.dp)
-	j.qa, j.ya, j.ta = cut(page*j.D), cut(page*j.D), cut(page*page)
+	j.qa, j.ya = cut(page*j.D), cut(page*j.D)
 	j.qt, j.yt = cut(page*j.dp), cut(page*j.dp)
 	j.p, j.ds = cut(j.blocks*page*page), cut(page*page)
 	for _, v := range []*[]float32{&j.lse, &j.c, &j.m, &j.l, &j.mb, &j.lb, &j.al, &j.be, &j.top, &j.line} {
@@ -123,9 +125,7 @@ func (k *Kernels) outputs(dst []float32, r Rows, first, n, d int) {
 
 // inputs packs n rows of d components as inputs of d outputs.
 func (k *Kernels) inputs(dst []float32, r Rows, first, n, d int) {
-	for c := 0; c < d; c += width {
-		gemm.PackPanel(k.set, dst[c*n:(c+width)*n], r.V[first*r.Stride+c:], r.Stride, true, min(width, d-c), n)
-	}
+	k.gemm.PackInputs(dst, r.V[first*r.Stride:], r.Stride, d, n, 0, n)
 }
 
 // Run adds the gradients of the job to DQ, DK and DV. tmp has Scratch(T, D) floats.
@@ -241,14 +241,16 @@ func (k *Kernels) pairs(j *Job, a, b, h, n int) {
 			v.Scale(d, d, j.Scale)
 		}
 	}
-	one := [1]int{keys}
-	k.gemm.PackA(j.ta, ds, page, n, keys)
-	dq := j.DQ[h]
-	k.gemm.Accumulate(dq.V[a*page*dq.Stride:], dq.Stride, j.D, j.ta, n, keys, j.kt[b*page*j.dp:], one[:], 0, j.dp/width, j.scratch)
-	one[0] = n
-	tiles := k.gemm.Tiles(keys)
-	k.gemm.PackTrans(j.ta, ds, page, keys, n, 0, tiles)
-	k.gemm.Accumulate(j.DK.V[b*page*j.DK.Stride:], j.DK.Stride, j.D, j.ta, keys, n, j.qt, one[:], 0, j.dp/width, j.scratch)
-	k.gemm.PackTrans(j.ta, p, page, keys, n, 0, tiles)
-	k.gemm.Accumulate(j.DV.V[b*page*j.DV.Stride:], j.DV.Stride, j.D, j.ta, keys, n, j.yt, one[:], 0, j.dp/width, j.scratch)
+	j.add(k, j.DQ[h], a, n, Rows{ds, page}, false, j.kt[b*page*j.dp:], keys)
+	j.add(k, j.DK, b, keys, Rows{ds, page}, true, j.qt, n)
+	j.add(k, j.DV, b, keys, Rows{p, page}, true, j.yt, n)
+}
+
+// add adds to the m rows of a block of c the chains of a, or a turned, with inputs
+// that are packed as w.
+func (j *Job) add(k *Kernels, c Rows, block, m int, a Rows, trans bool, w []float32, inputs int) {
+	j.cut[0] = inputs
+	j.sum = gemm.Sum{C: c.V[block*page*c.Stride:], LDC: c.Stride, M: m, N: j.D, K: inputs,
+		A: a.V, LDA: a.Stride, Trans: trans, Panels: w, Cuts: j.cut[:]}
+	k.gemm.Accumulate(&j.sum, 0, k.gemm.Tiles(m), 0, j.dp/width, j.scratch)
 }

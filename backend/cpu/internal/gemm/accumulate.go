@@ -1,117 +1,121 @@
 package gemm
 
-import (
-	"unsafe"
-)
+import "unsafe"
 
-// Accumulate adds to columns [32·p0, min(n, 32·p1)) of C[m, n], block by block of
-// inputs, the chains of A·Wᵀ: the sums of a gradient (numerics.md 10). Block i of the
-// k inputs ends before cuts[i]; the last cut is k. pa is A as PackA or PackTrans
-// packs it, panels the whole of W in float32 panels [k][32], scratch at least
-// ScratchSize(m, k) long and the caller's alone.
-func (ks *Kernels) Accumulate(c []float32, ldc, n int, pa []float32, m, k int, panels []float32, cuts []int, p0, p1 int, scratch []float32) {
-	if m == 0 || k == 0 || p0 >= p1 {
+// Sum is a product that is added to what is there: to C[M, N], whose rows begin LDC
+// apart, block by block of inputs, the chains of A·Wᵀ (numerics.md 10).
+type Sum struct {
+	C       []float32
+	LDC     int
+	M, N, K int
+
+	// Input i of row r of A lies at A[r·LDA + i], or at A[i·LDA + r] if Trans.
+	A     []float32
+	LDA   int
+	Trans bool
+
+	Panels []float32 // W in float32 panels [K][32]
+	Cuts   []int     // block i of the inputs, at most 128, ends before Cuts[i]; the last is K
+	Fresh  bool      // C holds nothing yet: sums begin at +0
+}
+
+// pieceTiles bounds the row tiles that are packed at a time: for one block of inputs
+// (at most 56 KiB) they stay in the second-level cache while the panels pass.
+const pieceTiles = 8
+
+// SumScratch returns the float32s of scratch memory that Accumulate needs.
+func (ks *Kernels) SumScratch() int { return pieceTiles*ks.mr*(kb+width) + 16 }
+
+// zeros are the sums of a row before its first block.
+var zeros [width]float32
+
+// Accumulate does rows of tiles [t0, t1) (of Tiles(M)) and columns [32·p0, min(N,
+// 32·p1)) of a sum; it touches nothing else of C. A is packed on the way, once per
+// call: calls over all panels read it the least. scratch is at least SumScratch long
+// and the caller's alone.
+func (ks *Kernels) Accumulate(s *Sum, t0, t1, p0, p1 int, scratch []float32) {
+	if s.K == 0 || p0 >= p1 {
 		return
 	}
-	totals := scratch[int(-uintptr(unsafe.Pointer(&scratch[0]))/4)&15:] // to a cache line
-	size, big, small := ks.split(m)
-	step, most := ks.Group(m, k), chunkRows/ks.mr
-	for p := p0; p < p1; p += step {
-		row := 0
-		for _, g := range [2]struct{ rows, tiles int }{{size + 1, big}, {size, small}} {
-			for t := 0; t < g.tiles; t += most {
-				tiles := min(most, g.tiles-t)
-				ks.accumulate(c, ldc, n, pa, k, panels, cuts, p, min(p+step, p1), row, g.rows, tiles, totals)
-				row += g.rows * tiles
-			}
+	scratch = scratch[int(-uintptr(unsafe.Pointer(&scratch[0]))/4)&15:] // to a cache line
+	size, big, _ := ks.split(s.M)
+	for t0 < t1 {
+		row, rows, end := t0*size+min(t0, big), size, t1
+		if t0 < big {
+			rows, end = size+1, min(t1, big)
 		}
+		tiles := min(pieceTiles, end-t0)
+		ks.accumulate(s, row, rows, tiles, p0, p1, scratch[:tiles*rows*kb], scratch[tiles*rows*kb:])
+		t0 += tiles
 	}
 }
 
-// accumulate does panels [p, q) for tiles·rows rows from row on. Sums begin in C and
-// end there; between blocks they lie in totals [panel][row][32], as do those of a
-// panel that reaches beyond the columns.
-func (ks *Kernels) accumulate(c []float32, ldc, n int, pa []float32, k int, panels []float32, cuts []int, p, q, row, rows, tiles int, totals []float32) {
-	m, tile, step := rows*tiles, ks.tile[rows], ks.cols
-	cols := min(width, n-(q-1)*width) // of the last panel
-	if cols < width {
-		t := totals[(q-1-p)*m*width:]
-		for r := range m {
-			o := (row+r)*ldc + (q-1)*width
-			copy(t[r*width:r*width+cols], c[o:o+cols])
-			clear(t[r*width+cols : (r+1)*width])
+// accumulate does tiles·rows rows from row on: a block of their inputs is packed as
+// piece, then meets the panels. Sums lie in C, those of a panel that reaches beyond
+// the columns in rest.
+func (ks *Kernels) accumulate(s *Sum, row, rows, tiles, p0, p1 int, piece, rest []float32) {
+	m, tile := rows*tiles, ks.tile[rows]
+	part := min(width, s.N-(p1-1)*width) // columns of the last panel
+	edge := row*s.LDC + (p1-1)*width
+	if part < width {
+		rest = rest[:m*width]
+		clear(rest)
+		for r := 0; r < m && !s.Fresh; r++ {
+			copy(rest[r*width:r*width+part], s.C[edge+r*s.LDC:])
 		}
 	}
-	for b, k0 := 0, 0; b < len(cuts); b++ {
-		k1 := cuts[b]
-		a := &pa[row*k+k0*rows]
-		for i := p; i < q; i++ {
-			t := &totals[(i-p)*m*width]
-			src, dst, srcStride, dstStride := t, t, width*4, width*4
-			if i < q-1 || cols == width {
-				o := row*ldc + i*width
-				_ = c[o+(m-1)*ldc+width-1]
-				if b == 0 {
-					src, srcStride = &c[o], ldc*4
-				}
-				if b == len(cuts)-1 {
-					dst, dstStride = &c[o], ldc*4
-				}
+	for b, k0 := 0, 0; b < len(s.Cuts); b++ {
+		k1 := s.Cuts[b]
+		n := k1 - k0
+		for t := range tiles {
+			to, from := piece[t*rows*n:(t+1)*rows*n], row+t*rows
+			if s.Trans {
+				ks.packTransTile(to, s.A[k0*s.LDA+from:], s.LDA, rows, n)
+			} else {
+				ks.packTile(to, s.A[from*s.LDA+k0:], s.LDA, rows, n)
 			}
-			w := &panels[(i*k+k0)*width]
+		}
+		for p := p0; p < p1; p++ {
+			w := &s.Panels[(p*s.K+k0)*width]
 			next := w
 			switch {
-			case i+1 < q:
-				next = &panels[((i+1)*k+k0)*width]
-			case b+1 < len(cuts):
-				next = &panels[(p*k+k1)*width]
+			case p+1 < p1:
+				next = &s.Panels[((p+1)*s.K+k0)*width]
+			case k1 < s.K:
+				next = &s.Panels[(p0*s.K+k1)*width]
 			}
-			for s := 0; s < width; s += step {
-				tile(at(dst, s), dstStride, at(src, s), srcStride, a, k*rows*4, at(w, s), k1-k0, tiles, at(next, s))
+			var c *float32
+			stride := width * 4
+			if p == p1-1 && part < width {
+				c = &rest[0]
+			} else {
+				o := row*s.LDC + p*width
+				_ = s.C[o+(m-1)*s.LDC+width-1]
+				c, stride = &s.C[o], s.LDC*4
+			}
+			from, fromStride := c, stride
+			if s.Fresh && b == 0 {
+				from, fromStride = &zeros[0], 0
+			}
+			for o := 0; o < width; o += ks.cols {
+				src := at(from, o)
+				if fromStride == 0 {
+					src = from
+				}
+				tile(at(c, o), stride, src, fromStride, &piece[0], n*rows*4, at(w, o), n, tiles, at(next, o))
 			}
 		}
 		k0 = k1
 	}
-	if cols < width {
-		t := totals[(q-1-p)*m*width:]
-		for r := range m {
-			o := (row+r)*ldc + (q-1)*width
-			copy(c[o:o+cols], t[r*width:r*width+cols])
-		}
-	}
-}
-
-// PackTransInputs does the part of PackTrans that inputs [i0, i1) are: rows of the
-// matrix as it lies are read in one piece.
-func (ks *Kernels) PackTransInputs(dst, a []float32, lda, m, k, i0, i1 int) {
-	size, big, small := ks.split(m)
-	for i := i0; i < i1; i++ {
-		src, row := a[i*lda:i*lda+m], 0
-		for _, g := range [2]struct{ rows, tiles int }{{size + 1, big}, {size, small}} {
-			for range g.tiles {
-				d := dst[row*k+i*g.rows:]
-				if s := src[row:]; g.rows == 14 { // a copy of constant length
-					*(*[14]float32)(d) = *(*[14]float32)(s)
-				} else {
-					copy(d[:g.rows], s)
-				}
-				row += g.rows
-			}
-		}
+	for r := 0; r < m && part < width; r++ {
+		copy(s.C[edge+r*s.LDC:][:part], rest[r*width:])
 	}
 }
 
 // PackInputs packs inputs [i0, i1) of n outputs, which lie side by side in src, into
 // float32 panels of k inputs; missing outputs become zeros.
-func PackInputs(dst, src []float32, ld, n, k, i0, i1 int) {
-	for i := i0; i < i1; i++ {
-		row := src[i*ld : i*ld+n]
-		d := i * width
-		for ; len(row) >= width; row, d = row[width:], d+k*width {
-			*(*[width]float32)(dst[d:]) = *(*[width]float32)(row)
-		}
-		if len(row) > 0 {
-			clear(dst[d+copy(dst[d:], row) : d+width])
-		}
+func (ks *Kernels) PackInputs(dst, src []float32, ld, n, k, i0, i1 int) {
+	for p := 0; p*width < n; p++ {
+		packTransPanel(ks.side, dst[(p*k+i0)*width:], src[i0*ld+p*width:], ld, min(width, n-p*width), i1-i0)
 	}
 }

@@ -174,18 +174,8 @@ func PackPanel(s isa.Set, dst, src []float32, ld int, trans bool, rows, k int) {
 	if k == 0 {
 		return
 	}
-	if trans && rows == width {
-		for i := range k {
-			*(*[width]float32)(dst[i*width:]) = *(*[width]float32)(src[i*ld:])
-		}
-		return
-	}
 	if trans {
-		for i := range k {
-			d := dst[i*width : (i+1)*width]
-			copy(d, src[i*ld:i*ld+rows])
-			clear(d[rows:])
-		}
+		packTransPanel(packRows, dst, src, ld, rows, k)
 		return
 	}
 	PackerFor(s).Pack(dst, src, ld, rows, k)

@@ -28,6 +28,7 @@ type Kernels struct {
 	cols int // columns of a tile, a divisor of 32
 	tile [maxRows + 1]tileFunc
 	rows pack4Func // nil: plain Go
+	side packRowsFunc
 
 	fused [2]fusedTiles // formats that the tiles can also read as they are
 }
@@ -59,12 +60,17 @@ type tileFunc func(dst *float32, dstStride int, src *float32, srcStride int, a *
 // and i < n; n is a multiple of 8; strides are in bytes.
 type pack4Func func(dst *float32, dstStride int, src *float32, srcStride int, n int)
 
+// packRowsFunc writes dst[i·dstStride/4 + r] = src[i·srcStride/4 + r] for r < width,
+// 1 to 16, and i < n, n > 0, in order; up to i = n-1 it may write 16 floats for a row.
+// Strides are in bytes.
+type packRowsFunc func(dst *float32, dstStride int, src *float32, srcStride int, width, n int)
+
 // For returns the kernels of an available instruction set.
 func For(s isa.Set) *Kernels {
 	if ks, ok := native(s); ok {
 		return ks
 	}
-	ks := &Kernels{mr: 4, cols: width}
+	ks := &Kernels{mr: 4, cols: width, side: packRows}
 	for r := 1; r <= ks.mr; r++ {
 		ks.tile[r] = func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, _ *float32) {
 			genericTile(r, dst, dstStride, src, srcStride, a, aStride, b, n, tiles)
@@ -104,6 +110,14 @@ func (ks *Kernels) packTile(dst, a []float32, lda, rows, k int) {
 		for q := r; q < r+4; q++ {
 			packRow(dst[q:], a[q*lda:], rows, fast, k)
 		}
+	}
+	if r > 0 && r < rows { // the last four rows, some of them again
+		r = rows - 4
+		ks.rows(&dst[r], rows*4, &a[r*lda], lda*4, fast)
+		for q := r; q < rows; q++ {
+			packRow(dst[q:], a[q*lda:], rows, fast, k)
+		}
+		return
 	}
 	for ; r < rows; r++ {
 		packRow(dst[r:], a[r*lda:], rows, 0, k)

@@ -35,3 +35,8 @@ func packF32CachedAVX512(dst *byte, src *byte, stride int, n int)
 //
 //go:noescape
 func pack4AVX2(dst *float32, dstStride int, src *float32, srcStride int, n int)
+
+// packRowsAVX512 is a packRowsFunc.
+//
+//go:noescape
+func packRowsAVX512(dst *float32, dstStride int, src *float32, srcStride int, width int, n int)

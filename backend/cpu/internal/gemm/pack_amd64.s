@@ -1534,3 +1534,35 @@ loop:
 	JNZ          loop
 	VZEROUPPER
 	RET
+
+// func packRowsAVX512(dst *float32, dstStride int, src *float32, srcStride int, width int, n int)
+// Requires: AVX, AVX512F
+TEXT ·packRowsAVX512(SB), NOSPLIT, $0-48
+	MOVQ  dst+0(FP), AX
+	MOVQ  dstStride+8(FP), DX
+	MOVQ  src+16(FP), BX
+	MOVQ  srcStride+24(FP), SI
+	MOVQ  n+40(FP), DI
+	MOVQ  width+32(FP), CX
+	MOVL  $0x00000001, R8
+	SHLL  CL, R8
+	DECL  R8
+	KMOVW R8, K1
+	DECQ  DI
+	JZ    last
+
+loop:
+	VMOVUPS.Z (BX), K1, Z0
+
+	// what is beyond the row, the next one overwrites
+	VMOVUPS Z0, (AX)
+	ADDQ    SI, BX
+	ADDQ    DX, AX
+	DECQ    DI
+	JNZ     loop
+
+last:
+	VMOVUPS.Z (BX), K1, Z0
+	VMOVUPS   Z0, K1, (AX)
+	VZEROUPPER
+	RET

@@ -1,5 +1,7 @@
 package gemm
 
+import "unsafe"
+
 // PackTrans is PackTiles for a matrix that lies transposed in memory: row r of
 // A has its inputs at a[i·lda + r].
 func (ks *Kernels) PackTrans(dst, a []float32, lda, m, k, t0, t1 int) {
@@ -9,9 +11,71 @@ func (ks *Kernels) PackTrans(dst, a []float32, lda, m, k, t0, t1 int) {
 		if t < big {
 			r++
 		}
-		d := dst[row*k : (row+r)*k]
-		for i := range k {
-			copy(d[i*r:(i+1)*r], a[i*lda+row:i*lda+row+r])
+		ks.packTransTile(dst[row*k:], a[row:], lda, r, k)
+	}
+}
+
+// packTransTile packs one tile of rows, whose k inputs lie lda apart in a.
+func (ks *Kernels) packTransTile(dst, a []float32, lda, rows, k int) {
+	if k == 0 {
+		return
+	}
+	_, _ = dst[rows*k-1], a[(k-1)*lda+rows-1]
+	ks.side(&dst[0], rows*4, &a[0], lda*4, rows, k)
+}
+
+// packTransPanel is PackPanel for outputs that lie side by side.
+func packTransPanel(side packRowsFunc, dst, src []float32, ld, rows, k int) {
+	if k == 0 {
+		return
+	}
+	if rows == width {
+		_, _ = dst[k*width-1], src[(k-1)*ld+width-1]
+		for o := 0; o < width; o += 16 {
+			side(&dst[o], width*4, &src[o], ld*4, 16, k)
+		}
+		return
+	}
+	for i := range k {
+		d := dst[i*width : (i+1)*width]
+		clear(d[copy(d, src[i*ld:i*ld+rows]):])
+	}
+}
+
+// packRows is a packRowsFunc. Moves of a constant length, which may overlap, beat a
+// call of memmove for so few bytes.
+func packRows(dst *float32, dstStride int, src *float32, srcStride int, width, n int) {
+	d, s := unsafe.Pointer(dst), unsafe.Pointer(src)
+	switch last := 4 * width; {
+	case width >= 8:
+		for range n {
+			move8(d, s)
+			move8(unsafe.Add(d, last-32), unsafe.Add(s, last-32))
+			d, s = unsafe.Add(d, dstStride), unsafe.Add(s, srcStride)
+		}
+	case width >= 4:
+		for range n {
+			move4(d, s)
+			move4(unsafe.Add(d, last-16), unsafe.Add(s, last-16))
+			d, s = unsafe.Add(d, dstStride), unsafe.Add(s, srcStride)
+		}
+	default:
+		for range n {
+			copy(unsafe.Slice((*float32)(d), width), unsafe.Slice((*float32)(s), width))
+			d, s = unsafe.Add(d, dstStride), unsafe.Add(s, srcStride)
 		}
 	}
+}
+
+// move8 moves 8 floats that do not overlap, in registers: for an array of this size
+// the compiler would call memmove.
+func move8(dst, src unsafe.Pointer) {
+	d, s := (*[4]uint64)(dst), (*[4]uint64)(src)
+	d[0], d[1], d[2], d[3] = s[0], s[1], s[2], s[3]
+}
+
+// move4 is move8 for 4 floats.
+func move4(dst, src unsafe.Pointer) {
+	d, s := (*[2]uint64)(dst), (*[2]uint64)(src)
+	d[0], d[1] = s[0], s[1]
 }
