@@ -25,6 +25,10 @@ type Config struct {
 	Vocabulary Vocabulary      `json:"vocabulary"`
 	Model      json.RawMessage `json:"model"` // a model's config.json; vocab_size and token ids are filled in
 
+	// Residual is a factor on the first values of what attention and feed-forward parts
+	// write to the residual stream; 0 means 1.
+	Residual float64 `json:"residual,omitempty"`
+
 	// Prose are text files to train on besides the generated tasks; the last
 	// twentieth of their text is held out. A name may begin with $GOROOT.
 	Prose []string `json:"prose,omitempty"`
@@ -149,6 +153,9 @@ func (c *Config) check() error {
 	o := c.Optimiser
 	if !(o.Rate > 0 && o.Rate < 1) || !(o.Floor >= 0 && o.Floor <= 1) || o.Warmup < 0 || !(o.Beta2 >= 0 && o.Beta2 < 1) || !(o.Decay >= 0 && o.Decay < 1) || !(o.Clip >= 0) {
 		return fmt.Errorf("optimiser is %+v: rate in (0, 1), floor in [0, 1], warmup and clip not negative, beta2 and decay in [0, 1)", o)
+	}
+	if !(c.Residual >= 0 && c.Residual <= 10) {
+		return fmt.Errorf("residual is %g: from 0 to 10", c.Residual)
 	}
 	if !(c.Text >= 0 && c.Text <= 1) {
 		return fmt.Errorf("text is %g: from 0 to 1", c.Text)

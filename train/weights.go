@@ -37,6 +37,10 @@ func first(c *Config, shape *qwen3.Config, p qwen3.Param) []float32 {
 	}
 	in := p.Shape[len(p.Shape)-1]
 	deviation := 1 / math.Sqrt(float64(in))
+	written := deviation // of what attention and feed-forward parts write
+	if c.Residual != 0 {
+		written *= c.Residual
+	}
 	layer, last := cutLast(p.Name)
 	kd := shape.KeyHeads * shape.KeyHeadDim
 	switch {
@@ -75,7 +79,7 @@ func first(c *Config, shape *qwen3.Config, p qwen3.Param) []float32 {
 		}
 		return v
 	case last == "o_proj.weight":
-		values := normals(c, layer+"v_proj.weight", shape.KVHeads*shape.HeadDim*shape.Hidden, deviation)
+		values := normals(c, layer+"v_proj.weight", shape.KVHeads*shape.HeadDim*shape.Hidden, written)
 		v := make([]float32, n)
 		for i := range v {
 			row, column := i/in, i%in
@@ -83,6 +87,8 @@ func first(c *Config, shape *qwen3.Config, p qwen3.Param) []float32 {
 			v[i] = values[(kv*shape.HeadDim+column%shape.HeadDim)*shape.Hidden+row]
 		}
 		return v
+	case last == "down_proj.weight":
+		deviation = written
 	case last == "out_proj.weight":
 		deviation /= math.Sqrt(2 * float64(shape.Layers) * float64(shape.Hidden))
 	}
