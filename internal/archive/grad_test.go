@@ -163,7 +163,7 @@ func TestSlopes(t *testing.T) {
 // slope compares d with the slope of f by x and returns the first place that is off;
 // -1 for none. The error of the differences is of fourth order.
 func slope(f func() float64, x, d []float64) (at int, got, want float64) {
-	const h = 0x1p-11
+	const h = 0x1p-16
 	slopes, most := make([]float64, len(x)), 0.0
 	for i, v := range x {
 		var y [5]float64
