@@ -118,7 +118,7 @@ func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g G
 	start := time.Now()
 	r.OnProgress(g.Prefill)
 	defer r.OnProgress(nil)
-	if rep.Reused, err = m.prefill(ctx, r, ids); err != nil {
+	if rep.Reused, err = m.prefill(ctx, r, ids, g.Prefill); err != nil {
 		return fail(err)
 	}
 	rep.Prefill = time.Since(start)
@@ -180,10 +180,13 @@ func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g G
 
 // prefill makes ids the runner's history, with the logits of the last, and returns
 // how many rows it did not have to run.
-func (m *Model) prefill(ctx context.Context, r *nn.Runner, ids []int32) (reused int, err error) {
+func (m *Model) prefill(ctx context.Context, r *nn.Runner, ids []int32, progress func(done, total int)) (reused int, err error) {
 	rows := make([]state.Row, len(ids))
 	for i, id := range ids {
 		rows[i].Token = id
+	}
+	if m.patched != nil && m.patched.Exact() {
+		return 0, m.patched.Prefill(ctx, m.pool, r, rows, nn.RunnerConfig{ChunkRows: m.cfg.ChunkRows, Progress: progress})
 	}
 	if m.cache != nil {
 		rep, err := m.cache.Prefill(ctx, m.cacheKey(), r, rows, len(rows)-1)

@@ -25,6 +25,7 @@ import (
 	"samebit/cache"
 	"samebit/checkpoint"
 	"samebit/nn"
+	"samebit/qcc"
 	"samebit/qwen3"
 	"samebit/state"
 	"samebit/token"
@@ -49,6 +50,11 @@ type Config struct {
 	// and chats of the model, and resumes a prompt from the deepest that it shares;
 	// with a Dir also across restarts. It changes time and memory, never a bit.
 	Cache *cache.Config
+	// Adapter, if set, gives the adapter by which the loaded model's full attention is
+	// replaced: a window and an archive of fixed size (package qcc). It changes what the
+	// model says. With ExactPrefill every prompt is run exactly from its beginning, which
+	// goes without a Cache.
+	Adapter func(d *nn.Decoder) (*qcc.Adapter, error)
 	// Progress, if set, is told how many bytes of the weights are loaded.
 	Progress func(done, total int64)
 }
@@ -69,6 +75,7 @@ type Model struct {
 	pool     *state.Pool
 	template *jinja.Template
 	cache    *cache.Cache // nil: none
+	patched  *qcc.Patched // nil: the model as it is
 
 	mu     sync.Mutex
 	users  int
@@ -146,6 +153,9 @@ func open(ctx context.Context, path string, cfg Config, set *checkpoint.Set, tok
 	if m.pool, err = state.NewPool(m.dev, cfg.StateBytes); err == nil {
 		m.Decoder, err = qwen3.Load(ctx, m.dev, shape, set, qwen3.LoadOptions{Progress: cfg.Progress})
 	}
+	if err == nil {
+		err = m.retrofit()
+	}
 	if err == nil && cfg.Cache != nil {
 		m.cache, err = cache.New(m.pool, *cfg.Cache)
 	}
@@ -154,6 +164,27 @@ func open(ctx context.Context, path string, cfg Config, set *checkpoint.Set, tok
 		return nil, err
 	}
 	return m, nil
+}
+
+// retrofit replaces attention if the configuration says so.
+func (m *Model) retrofit() error {
+	if m.cfg.Adapter == nil {
+		return nil
+	}
+	a, err := m.cfg.Adapter(m.Decoder)
+	if err != nil {
+		return err
+	}
+	if a != nil && a.ExactPrefill && m.cfg.Cache != nil {
+		return fmt.Errorf("samebit: prompts that are run exactly leave no checkpoint to resume from: open the model without a cache")
+	}
+	original := m.Decoder
+	if m.patched, err = qcc.Patch(m.dev, original, a); err != nil {
+		return err
+	}
+	m.Decoder = m.patched.Decoder
+	m.Decoder.Closers = append(m.Decoder.Closers, m.patched.Close, original.Close)
+	return nil
 }
 
 // openTokenizer reads the vocabulary of either format.

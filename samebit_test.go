@@ -19,7 +19,10 @@ import (
 	"samebit/backend"
 	"samebit/backend/cpu"
 	"samebit/backend/ref"
+	"samebit/cache"
 	"samebit/checkpoint"
+	"samebit/nn"
+	"samebit/qcc"
 )
 
 // tiny is a model of random weights with a vocabulary of 512 and a ChatML
@@ -432,5 +435,67 @@ func settle(t *testing.T, before int) {
 			return
 		}
 		runtime.Gosched()
+	}
+}
+
+// A model of bounded memory is another model: its own texts, from any chunks, and with
+// an exact prompt the first token of the whole model.
+func TestAdapter(t *testing.T) {
+	const prompt = "Once upon a time, there was a small bird that sang"
+	bounded := func(window int, exact bool) func(d *nn.Decoder) (*qcc.Adapter, error) {
+		return func(d *nn.Decoder) (*qcc.Adapter, error) {
+			c, err := qcc.ModelConfig(d)
+			if err != nil {
+				return nil, err
+			}
+			c.Window = window
+			return qcc.NewAdapter(d, qcc.Retrofit{Config: c, KV: qcc.KVRepeat, ExactPrefill: exact}, 0)
+		}
+	}
+	for _, path := range []string{tiny, hybrid} {
+		g := samebit.Gen{MaxTokens: 20, Ignore: true}
+		whole := open(t, path, samebit.Config{})
+		text := generate(t, whole, prompt, g)
+		small := open(t, path, samebit.Config{Adapter: bounded(8, false)})
+		short := generate(t, small, prompt, g)
+		if short == text || small.Decoder.ID == whole.Decoder.ID {
+			t.Errorf("%s: a window of 8 rows says %q, as the whole model does", path, short)
+		}
+		if got := generate(t, open(t, path, samebit.Config{Adapter: bounded(8, false), ChunkRows: 3}), prompt, g); got != short {
+			t.Errorf("%s: %q in chunks, %q else", path, got, short)
+		}
+		if got := generate(t, open(t, path, samebit.Config{Adapter: bounded(400, true)}), prompt, g); got != text {
+			t.Errorf("%s: a window that covers the text says %q, the model %q", path, got, text)
+		}
+		exact := open(t, path, samebit.Config{Adapter: bounded(8, true)})
+		g.MaxTokens = 1
+		if got, want := generate(t, exact, prompt, g), generate(t, whole, prompt, g); got != want {
+			t.Errorf("%s: after an exact prompt %q, the model says %q", path, got, want)
+		}
+		chat, err := exact.NewChat(samebit.ChatConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			for _, err := range chat.Send(bg, "Hello", g) {
+				if err != nil {
+					t.Error(path, err)
+				}
+			}
+		}
+		chat.Close()
+	}
+	_, err := samebit.Open(tiny, samebit.Config{Adapter: bounded(8, true), Cache: &cache.Config{}})
+	if err == nil {
+		t.Error("exact prompts go with a cache")
+	}
+	broken := errors.New("no adapter")
+	_, err = samebit.Open(tiny, samebit.Config{Adapter: func(*nn.Decoder) (*qcc.Adapter, error) { return nil, broken }})
+	if !errors.Is(err, broken) {
+		t.Errorf("an adapter that cannot be read: %v", err)
+	}
+	_, err = samebit.Open(tiny, samebit.Config{Adapter: func(*nn.Decoder) (*qcc.Adapter, error) { return nil, nil }})
+	if err == nil {
+		t.Error("no adapter was taken for one")
 	}
 }

@@ -37,6 +37,9 @@ func (p *Patched) exactState(pool *state.Pool) (state.State, error) {
 	return st, nil
 }
 
+// Exact reports whether prompts can be run exactly, by Prefill.
+func (p *Patched) Exact() bool { return p.exact != nil }
+
 // Prefill makes r, a runner of p.Decoder, the sequence of these rows, of which every
 // one attends to all before it: logits and activations are the original model's, and
 // window and archive hold what these activations left. What follows is bounded. It

@@ -46,6 +46,7 @@ perplexity of the held-out end of text files is measured, too.`,
 		Args: noArgs,
 	}
 	mf.register(c)
+	mf.bounded.register(c)
 	f := c.Flags()
 	f.IntSliceVar(&cfg.Lengths, "rows", []int{512, 2048}, "`LIST` of lengths of the text, in tokens, about")
 	f.IntVar(&cfg.Samples, "samples", 500, "`N` questions for each length")

@@ -41,6 +41,8 @@ type modelFlags struct {
 	context int
 	chunk   int
 	cache   string
+
+	bounded boundedFlags
 }
 
 // register adds the flags of commands that run the model on one device.
@@ -68,6 +70,8 @@ func (f *modelFlags) registerSequence(c *cobra.Command) {
 	c.Flags().IntVar(&f.context, "context", 0, "at most `N` tokens in the sequence (0: what the model was made for)")
 	c.Flags().StringVar(&f.cache, "cache", "", "keep checkpoints of prompts in folder `DIR` and resume from them, also after a restart; changes no bit")
 	c.Flags().IntVar(&f.chunk, "chunk", 0, "`N` prompt tokens per pass (0: 512); changes no bit")
+	f.bounded.register(c)
+	f.bounded.registerExact(c)
 }
 
 // check refuses values before anything is loaded.
@@ -80,6 +84,9 @@ func (f *modelFlags) check() error {
 	}
 	if f.chunk < 0 {
 		return usagef("--chunk %d: want a number of tokens, or 0 for 512", f.chunk)
+	}
+	if err := f.bounded.check(f.cache != ""); err != nil {
+		return err
 	}
 	return checkDevice(f.device)
 }
@@ -151,6 +158,9 @@ func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
 	}
 	bar := newBar("loading "+filepath.Base(path), true)
 	cfg := samebit.Config{Device: dev, Context: f.context, ChunkRows: f.chunk, Progress: bar.update}
+	if f.bounded.wanted() {
+		cfg.Adapter = f.bounded.adapter
+	}
 	if f.cache != "" {
 		cfg.Cache = &cache.Config{Dir: f.cache}
 	}

@@ -17,6 +17,7 @@ import (
 
 func newParity() *cobra.Command {
 	var path, expect, device string
+	var bounded boundedFlags
 	var cfg parity.Config
 	var impls []string
 	var asJSON, quick bool
@@ -42,6 +43,7 @@ must be those of the processor.`,
 	f := c.Flags()
 	f.SortFlags = false
 	f.StringVarP(&path, "model", "m", "", modelHelp)
+	bounded.register(c)
 	f.StringVar(&device, "device", "cpu", "compare the processor with `NAME`: "+deviceHelp)
 	_ = c.RegisterFlagCompletionFunc("device", cobra.FixedCompletions(deviceNames(), cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	f.IntVar(&cfg.Prompt, "prompt-tokens", 600, "prompt of `N` rows")
@@ -52,7 +54,7 @@ must be those of the processor.`,
 	f.StringVar(&expect, "expect", "", "fail unless the hash is `HASH`")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), atLeast("ops", 0, opRows), oneOf("kernels", cpu.Impls(), impls...), checkDevice(device), exactDevice("parity", device)); err != nil {
+		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), atLeast("ops", 0, opRows), oneOf("kernels", cpu.Impls(), impls...), checkDevice(device), exactDevice("parity", device), bounded.check(false)); err != nil {
 			return err
 		}
 		path = resolveModel(path)
@@ -83,7 +85,7 @@ must be those of the processor.`,
 		var differs error // what op differs
 		if opRows > 0 {
 			bar := newBar("loading "+filepath.Base(path)+" twice", true)
-			rep.Ops, differs = compareOps(c.Context(), path, open, opRows, bar.update)
+			rep.Ops, differs = compareOps(c.Context(), path, &bounded, open, opRows, bar.update)
 			bar.finish()
 			if c.Context().Err() != nil {
 				return differs
@@ -105,7 +107,7 @@ must be those of the processor.`,
 			}
 		}
 		load := func(ctx context.Context, dev backend.Device) (*nn.Decoder, error) {
-			return loadDecoder(ctx, dev, path, nil)
+			return bounded.load(ctx, dev, path, nil)
 		}
 		var err error
 		if rep.Report, err = parity.Run(c.Context(), load, cfg); err != nil {

@@ -98,7 +98,7 @@ var rooms = []room{
 		"text is generated without any model"},
 	{"sample", []string{"internal/canon"}, nil,
 		"drawing an id needs logits and nothing else"},
-	{".", []string{"backend", "backend/cpu", "cache", "checkpoint", "nn", "qwen3", "sample", "state", "tensor", "token", "token/jinja"}, nil,
+	{".", []string{"backend", "backend/cpu", "cache", "checkpoint", "nn", "qcc", "qwen3", "sample", "state", "tensor", "token", "token/jinja"}, nil,
 		"the façade links the processor only: a driver is the user's choice"},
 	{"parity", []string{"backend", "backend/cpu", "nn", "sample", "state", "tensor"}, nil,
 		"it walks the rooms below the façade"},
