@@ -28,7 +28,12 @@ func open(t testing.TB, cfg emu.Config) *cuda.Device {
 // watched is an open device and its emulator.
 func watched(t testing.TB) (*cuda.Device, *emu.Device) {
 	t.Helper()
-	drv := emu.New(emu.Config{Workers: 2})
+	return watchedAs(t, emu.Config{Workers: 2})
+}
+
+func watchedAs(t testing.TB, cfg emu.Config) (*cuda.Device, *emu.Device) {
+	t.Helper()
+	drv := emu.New(cfg)
 	d, err := cuda.New(cuda.Config{Driver: drv, Name: "cuda:emu"})
 	if err != nil {
 		t.Fatal(err)

@@ -179,7 +179,7 @@ struct Sums {
 DEV void back(const Delta &a, float *D, int ld, float *room) {
   int lane = threadIdx.x, wy = threadIdx.y, warps = blockDim.y - 1, tid = wy * 32 + lane, h = blockIdx.x, nk = a.nk, nv = a.nv;
   const Seg &s = a.segs[blockIdx.y];
-  float *sk = room, *sq = sk + nk, *sslope = sq + nk, *sy = sslope + nk, *sd = sy + nv, *soff = sd + nv, *su = soff + nv, *sdd = su + nv;
+  float *sk = room, *sq = sk + nk, *sslope = sq + nk, *sy = sslope + nk, *sd = sy + nv, *su = sd + nv, *soff = su + nv, *sdd = soff + nv;
   float *tile = sdd + nv + wy * 32 * 33;
   float *states = a.states + ((i64)blockIdx.y * a.heads + h) * a.chunk * a.size();
 #pragma unroll 1
@@ -192,18 +192,16 @@ DEV void back(const Delta &a, float *D, int ld, float *room) {
     int r0 = s.row + c * a.chunk, n = min(a.chunk, s.row + s.rows - r0);
     const float *begin = c > 0 ? a.slot(s, blockIdx.y, c, h) : a.begin(s, h);
     __syncthreads();
+    const float *k0 = a.key(a.k, r0, h), *d0 = a.d + ((i64)r0 * a.heads + h) * nv, *g0 = a.g.flat(r0) + a.first + h;
+    i64 ds = (i64)a.heads * nv, size = a.size();
 #pragma unroll 1
     for (int i = wy; i < nk; i += warps + 1)
 #pragma unroll 1
       for (int j = lane; j < nv; j += 32) {
-        i64 e = (i64)i * nv + j;
-        float v = begin[e];
-#pragma unroll 1
-        for (int t = 1; t < n; t++) {
-          int r = r0 + t - 1;
-          v = fma32(a.key(a.k, r, h)[i], a.d[((i64)r * a.heads + h) * nv + j], mul(v, a.g.flat(r)[a.first + h]));
-          states[t * a.size() + e] = v;
-        }
+        const float *k = k0 + i, *d = d0 + j, *g = g0;
+        float v = begin[(i64)i * nv + j], *to = states + (i64)i * nv + j;
+#pragma unroll 2
+        for (int t = 1; t < n; t++, k += a.k.stride, d += ds, g += a.g.stride) *(to += size) = v = fma32(*k, *d, mul(v, *g));
       }
 #pragma unroll 1
     for (int t = n - 1; t >= 0; t--) {
@@ -235,8 +233,9 @@ DEV void back(const Delta &a, float *D, int ld, float *room) {
 #pragma unroll 1
           for (int b = 0; b < nk; b += 128) {
             float acc = 0.0f;
-#pragma unroll 4
-            for (int i = b; i < min(b + 128, nk); i++) acc = fma32(fma32(sq[i], y, D[(i64)i * ld + j]), sk[i], acc);
+            const float *di = D + (i64)b * ld + j;
+#pragma unroll 8
+            for (int i = b; i < min(b + 128, nk); i++, di += ld) acc = fma32(fma32(sq[i], y, *di), sk[i], acc);
             dd = add(dd, acc);
           }
           float u = mul(dd, beta);
@@ -259,21 +258,23 @@ DEV void back(const Delta &a, float *D, int ld, float *room) {
             int cols = min(32, nv - j0);
             __syncwarp();
             if (lane < cols) {
-#pragma unroll 4
-              for (int e = 0; e < rows; e++) tile[e * 33 + lane] = past[(i64)(i0 + e) * nv + j0 + lane];
+              const float *from = past + (i64)i0 * nv + j0 + lane;
+              float *to = tile + lane;
+#pragma unroll 8
+              for (int e = 0; e < rows; e++, from += nv, to += 33) *to = *from;
             }
             __syncwarp();
             if (in) {
-#pragma unroll 4
-              for (int e = 0; e < cols; e++) {
-                int j = j0 + e;
-                float S = tile[lane * 33 + e], m = mul(S, g), d = sd[j], u = su[j], y = sy[j];
-                float w = fma32(q, y, di[j]), z = fma32(-k, u, w);
+              const float *ej = sy + j0, *from = tile + lane * 33;
+#pragma unroll 8
+              for (int e = 0; e < cols; e++, di++) {
+                float S = from[e], m = mul(S, g), y = ej[e], d = ej[nv + e], u = ej[2 * nv + e];
+                float w = fma32(q, y, *di), z = fma32(-k, u, w);
                 x.acc[0] = fma32(fma32(k, d, m), y, x.acc[0]);
                 x.acc[1] = fma32(w, d, x.acc[1]);
                 x.acc[2] = fma32(m, u, x.acc[2]);
                 x.acc[3] = fma32(z, S, x.acc[3]);
-                di[j] = mul(z, g);
+                *di = mul(z, g);
               }
             }
             if ((j0 & 127) == 96 || j0 + 32 >= nv) x.close();
@@ -305,8 +306,8 @@ DEV void back(const Delta &a, float *D, int ld, float *room) {
 }
 
 // deltaGrad has D in shared memory, behind what back needs; deltaGradWide in memory.
-KERNEL __launch_bounds__(288) deltaGrad(Delta a, int room) { back(a, (float *)shared + room, a.nv | 1, (float *)shared); }
-KERNEL __launch_bounds__(288) deltaGradWide(Delta a) { back(a, a.D + ((i64)blockIdx.y * a.heads + blockIdx.x) * a.size(), a.nv, (float *)shared); }
+KERNEL __launch_bounds__(288, 1) deltaGrad(Delta a, int room) { back(a, (float *)shared + room, a.nv | 1, (float *)shared); }
+KERNEL __launch_bounds__(288, 1) deltaGradWide(Delta a) { back(a, a.D + ((i64)blockIdx.y * a.heads + blockIdx.x) * a.size(), a.nv, (float *)shared); }
 
 // addHeads adds to d [R, Hk, cols], from key head first on, what value heads gave,
 // [R, heads, cols], `per` of them for each key head in ascending order.

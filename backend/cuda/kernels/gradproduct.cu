@@ -155,9 +155,9 @@ DEV void product(const View &c, const View &a, const View &b, int n, int wide, c
   }
 }
 
-KERNEL __launch_bounds__(64) rowsGradSmall(View c, View a, View b, int n, int wide, Outputs runs) { product<32, 64, 4, 8, true, false>(c, a, b, n, wide, runs); }
+KERNEL __launch_bounds__(64, 4) rowsGradSmall(View c, View a, View b, int n, int wide, Outputs runs) { product<32, 64, 4, 8, true, false>(c, a, b, n, wide, runs); }
 KERNEL __launch_bounds__(256) rowsGradLarge(View c, View a, View b, int n, int wide, Outputs runs) { product<128, 128, 8, 8, true, true>(c, a, b, n, wide, runs); }
-KERNEL __launch_bounds__(64) weightGradSmall(View c, View a, View b, int n, int wide, Listed runs) { product<32, 64, 4, 8, false, false>(c, a, b, n, wide, runs); }
+KERNEL __launch_bounds__(64, 4) weightGradSmall(View c, View a, View b, int n, int wide, Listed runs) { product<32, 64, 4, 8, false, false>(c, a, b, n, wide, runs); }
 KERNEL __launch_bounds__(256) weightGradLarge(View c, View a, View b, int n, int wide, Listed runs) { product<128, 128, 8, 8, false, true>(c, a, b, n, wide, runs); }
 
 // expand writes outputs [first, first + rows) of a packed weight as rows of floats,
