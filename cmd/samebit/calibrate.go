@@ -32,6 +32,7 @@ type calibrateFlags struct {
 	scales, rank, sinks int
 	kv                  string
 	bias                float64
+	invariant           bool
 	o                   calib.Options
 	a                   calib.AdmissionOptions
 	init                string
@@ -87,6 +88,7 @@ calibration goes on from: give the same command again.`,
 	f.IntVar(&x.sinks, "sinks", 0, "the first `N` tokens stay exact for good")
 	f.StringVar(&x.kv, "kv", "", "heads that share keys: `POLICY` is reject, repeat or share (default: repeat, in mode text reject)")
 	f.Float64Var(&x.bias, "gate-bias", 2, "first logit of the window's weight next to the archive's")
+	f.BoolVar(&x.invariant, "position-invariant", true, "the archive sees queries and keys before their rotation, which the window then keeps besides")
 	f.IntVar(&x.o.Steps, "steps", 100, "make `N` steps")
 	f.IntVar(&x.o.Chunks, "batch", 1, "`N` sequences of a step")
 	f.Float64Var(&x.o.Rate, "rate", 0.02, "learning rate")
@@ -348,7 +350,7 @@ func (x *calibrateFlags) begin(m *samebit.Model) (*qcc.Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Window, c.Codes, c.Scales, c.Rank, c.Sinks, c.GateBias = x.window, x.codes, x.scales, x.rank, x.sinks, x.bias
+	c.Window, c.Codes, c.Scales, c.Rank, c.Sinks, c.GateBias, c.PositionInvariant = x.window, x.codes, x.scales, x.rank, x.sinks, x.bias, x.invariant
 	a, err := qcc.NewAdapter(m.Decoder, qcc.Retrofit{KV: qcc.KVPolicy(x.kv), Config: c}, x.seed)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,7 @@
 //
 // The teacher is the model with full attention, the student the same weights with
 // the adapter. Only the adapter's parameters are trained. Which bits come out is
-// decided by model, adapter, data and options (docs/numerics.md 10 and 17): neither
+// decided by model, adapter, data and options (docs/numerics.md 10 and 16.7): neither
 // threads, micro-batches nor interruptions change one.
 package calib
 
