@@ -10,14 +10,37 @@ import (
 // archiveStream is a stream of two devices that both have archive attention.
 type archiveStream struct{ *stream }
 
-// withArchive gives a stream the archive ops if both sides have them.
-func withArchive(s *stream) backend.Stream {
-	_, a := s.a.(backend.Archive)
-	_, b := s.b.(backend.Archive)
-	if a && b {
+// withOps gives a stream the ops that both sides have besides.
+func withOps(s *stream) backend.Stream {
+	archive, grad, all := have[backend.Archive](s), have[backend.Grad](s), have[backend.ArchiveGrad](s)
+	switch {
+	case archive && grad && all:
+		return struct {
+			archiveStream
+			gradOps
+			archiveGradOps
+		}{archiveStream{s}, gradOps{s}, archiveGradOps{s}}
+	case archive && grad:
+		return struct {
+			archiveStream
+			gradOps
+		}{archiveStream{s}, gradOps{s}}
+	case archive:
 		return archiveStream{s}
+	case grad:
+		return struct {
+			*stream
+			gradOps
+		}{s, gradOps{s}}
 	}
 	return s
+}
+
+// have reports whether both sides of a stream are an I.
+func have[I any](s *stream) bool {
+	_, a := s.a.(I)
+	_, b := s.b.(I)
+	return a && b
 }
 
 func (x *side) archive() backend.Archive { return x.Stream.(backend.Archive) }

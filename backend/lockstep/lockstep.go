@@ -192,7 +192,7 @@ func (d *Device) NewStream() (backend.Stream, error) {
 		a.Close()
 		return nil, fmt.Errorf("lockstep: %s: %w", d.b.Name(), err)
 	}
-	return withArchive(&stream{dev: d, a: a, b: b}), nil
+	return withOps(&stream{dev: d, a: a, b: b}), nil
 }
 
 // Close leaves both devices open: they belong to whoever opened them.
