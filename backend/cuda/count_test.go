@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"fmt"
 	"testing"
 
 	"samebit/backend"
@@ -85,7 +86,7 @@ func TestCounts(t *testing.T) {
 		share  float64 // of the bandwidth, at least
 	}{
 		{tensor.F32, "gemv1_F32", 1.1, 3.1, 1}, {tensor.BF16, "gemv1_BF16", 1.1, 4.8, 1},
-		{tensor.Q8_0, "gemv1_Q8_0", 1.2, 7.6, 0.95}, {tensor.Q4_K, "gemv1_Q4_K", 1.6, 8.8, 0.42},
+		{tensor.Q8_0, "gemv1_Q8_0", 1.2, 7.6, 0.95}, {tensor.Q4_K, "gemv1_Q4_K", 1.4, 7, 0.55},
 	} {
 		const n, k = 64, 4096
 		c, bytes := linear(z.dt, 1, n, k, z.kernel)
@@ -94,6 +95,7 @@ func TestCounts(t *testing.T) {
 		ratio(z.kernel+": share of an H200's bandwidth", share(c, bytes), z.share, 1)
 		ratio(z.kernel+": shared passes / 32 weights", float64(c.SharedPasses)/(n*k/32), 0, 1.1)
 	}
+	shares := map[string]float64{} // of the FMAs
 	for _, kernel := range []string{"gemmLarge_F32", "gemmLarge_BF16", "gemmLarge_Q4_K"} {
 		dt := map[string]tensor.DType{"gemmLarge_F32": tensor.F32, "gemmLarge_BF16": tensor.BF16, "gemmLarge_Q4_K": tensor.Q4_K}[kernel]
 		const rows, n, k = 256, 256, 256
@@ -101,7 +103,8 @@ func TestCounts(t *testing.T) {
 		fma := float64(c.Issued[emu.FMA])
 		ratio(kernel+": FMA / needed", fma/(rows*n*k/32), 1, 1.01) // unpacking has some
 		ratio(kernel+": FMA / warp instructions", fma/float64(issued(c)), 0.74, 1)
-		ratio(kernel+": share of an H200's FMAs", share(c, 0), 0.7, 1)
+		shares[kernel] = share(c, 0)
+		ratio(kernel+": share of an H200's FMAs", shares[kernel], 0.7, 1)
 		ratio(kernel+": shared passes / FMA", float64(c.SharedPasses)/fma, 0, 0.4)
 		ratio(kernel+": shared conflicts / shared passes", float64(c.SharedConflicts)/float64(c.SharedPasses), 0, 0.2)
 	}
@@ -122,9 +125,19 @@ func TestCounts(t *testing.T) {
 		ratio("attendBlocks4: FMA / warp instructions", float64(c.Issued[emu.FMA])/float64(issued(c)), 0.34, 1)
 		ratio("attendBlocks4: share of an H200's bandwidth", share(c, 2*4*hkv*d*(past+1)), 0.4, 1)
 		c = attend("attendTile2", 448, 64, 2, 1, d)
-		ratio("attendTile2: share of an H200's FMAs", share(c, 0), 0.4, 1)
+		shares["attendTile2"] = share(c, 0)
+		ratio("attendTile2: share of an H200's FMAs", shares["attendTile2"], 0.4, 1)
 		ratio("attendTile2: FMA / warp instructions", float64(c.Issued[emu.FMA])/float64(issued(c)), 0.5, 1)
 		ratio("attendTile2: shared passes / FMA", float64(c.SharedPasses)/float64(c.Issued[emu.FMA]), 0, 1)
+	}
+	// A prompt is products and attention, whose times add up. Qwen3-0.6B: 28 layers of
+	// 1,024, heads 16 and 8 of 128, SwiGLU of 3,072; the head runs for one row.
+	for _, rows := range []float64{2048, 8192} {
+		products := rows * 28 * 1024 * (2*16*128 + 2*8*128 + 3*3072)
+		attention := 28 * 16 * 2 * 128 * rows * (rows + 1) / 2
+		time := products/shares["gemmLarge_BF16"] + attention/shares["attendTile2"]
+		least := map[float64]float64{2048: 0.6, 8192: 0.5}[rows]
+		ratio(fmt.Sprintf("Qwen3-0.6B, prompt of %v: share of an H200's FMAs", rows), (products+attention)/time, least, 1)
 	}
 	{
 		const rows, dk, dv = 16, 128, 128

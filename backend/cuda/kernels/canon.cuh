@@ -100,6 +100,8 @@ struct View {
   __device__ __forceinline__ float *row(int r) const { return p + (i64)(r / heads) * stride + (i64)(r % heads) * stride2; }
   // flat is row of a tensor with two axes.
   __device__ __forceinline__ float *flat(int r) const { return p + (i64)r * stride; }
+  // wide says whether the rows of such a tensor begin at multiples of 16 bytes.
+  __device__ __forceinline__ bool wide() const { return (((u64)p | (u64)stride * 4) & 15) == 0; }
 };
 
 // Status is the first failure that a kernel of the stream found; op numbers are

@@ -20,7 +20,7 @@ template <int T, int BM, int BN, int WM, int WN> DEV void fast(const View &dst, 
   __shared__ uint4 sa[2][4][BM + 2], sb[2][4][BN];
   int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   int m0 = blockIdx.y * BM, n0 = blockIdx.x * BN, wm = warp / across * WM, wn = warp % across * WN;
-  bool wide = (((u64)x.p | (u64)x.stride * 4) & 15) == 0;
+  bool wide = x.wide();
   float a[na][8], acc[WM / 16][WN / 8][4];
   uint4 b[nb];
 #pragma unroll

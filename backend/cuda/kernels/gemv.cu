@@ -37,6 +37,26 @@ template <int T, int R> DEV void chain(float *acc, const float *sx, const char *
       load8<T>(w, panel, lane, k8 + j);
       eight<R>(acc, sx + j * 8, w);
     }
+  } else if constexpr (T == Q4_K || T == Q5_K) { // half a unit: its scales are unpacked together
+    const u32 *u = unitOf<T>(panel, lane, k8);
+    u32 half = k8 / 16 & 1, dm = at(u, 0), sc, mn;
+    sixes(u, half, sc, mn);
+    float low = lowHalf(dm), high = highHalf(dm);
+#pragma unroll
+    for (int b = 0; b < 4; b++) {
+      u32 p = 2 * half + b / 2;
+      float d = mul(low, whole(sc, b, 0)), m = mul(high, whole(mn, b, 0));
+      if (T == Q4_K && b % 2) d = mul(d, 0.0625f);
+#pragma unroll
+      for (int g = 0; g < 4; g++) {
+        float w[8];
+        if (T == Q4_K && b % 2)
+          upper(w, u, p, g, d, m);
+        else
+          group<T>(w, u, p, b % 2, g, d, m);
+        eight<R>(acc, sx + (4 * b + g) * 8, w);
+      }
+    }
   } else { // whole blocks; scales are unpacked once, words with codes of two blocks read once
     const int step = Layout<T>::pairs ? 4 : 8;
 #pragma unroll 1
@@ -64,17 +84,24 @@ template <int T, int R> DEV void gemv(const View &dst, const View &x, const Weig
   const char *panel = w.p + blockIdx.x * w.panel;
   int blocks = (w.k + 127) >> 7, groups = (w.k + 7) >> 3;
   float total = 0.0f; // of row r0 + wy
+  bool wide = x.wide() && (T >= Q2_K || w.k % 128 == 0); // whole blocks of aligned rows
 #pragma unroll 1
   for (int first = 0; first < blocks; first += warps) {
     int b = first + wy;
     if (b < blocks) {
 #pragma unroll
-      for (int r = 0; r < R; r++)
+      for (int r = 0; r < R; r++) {
+        const float *from = x.flat(r0 + r) + b * 128;
+        if (wide) {
+          ((float4 *)(sx + r * 128))[lane] = r0 + r < x.rows ? ((const float4 *)from)[lane] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+          continue;
+        }
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-          int i = 32 * j + lane, k = b * 128 + i;
-          sx[r * 128 + i] = (T >= Q2_K || T > F16 && j == 0 || k < w.k) && r0 + r < x.rows ? x.flat(r0 + r)[k] : 0.0f;
+          int i = 32 * j + lane;
+          sx[r * 128 + i] = (T >= Q2_K || T > F16 && j == 0 || b * 128 + i < w.k) && r0 + r < x.rows ? from[i] : 0.0f;
         }
+      }
       __syncwarp();
       float acc[R];
 #pragma unroll

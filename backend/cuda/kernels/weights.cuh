@@ -50,6 +50,22 @@ template <int T> DEV const u32 *unitOf(const char *panel, int lane, u32 k8) {
 // Within a unit, group g of 8 values lies in block c of 32 of pair p of blocks.
 // Compilers see what loops over g and c share.
 
+// whole is the float of byte i of w, less zero, in two exact steps: the last byte
+// of 2^23 + c, then less 2^23.
+DEV float whole(u32 w, u32 i, int zero) { return sub(bits(__byte_perm(0x4b000000u, w, 0x3214 + i)), (float)(8388608 + zero)); }
+
+// sixes gives the factors and the minima of four blocks of Q4_K or Q5_K, the first
+// or the second half of a unit: six bits each from 12 bytes.
+DEV void sixes(const u32 *u, u32 half, u32 &factors, u32 &minima) {
+  u32 s0 = at(u, 1), s1 = at(u, 2);
+  if (half == 0) {
+    factors = s0 & 0x3f3f3f3fu, minima = s1 & 0x3f3f3f3fu;
+  } else {
+    u32 s2 = at(u, 3);
+    factors = (s2 & 0x0f0f0f0fu) | (s0 >> 2 & 0x30303030u), minima = (s2 >> 4 & 0x0f0f0f0fu) | (s1 >> 2 & 0x30303030u);
+  }
+}
+
 // scales gives the factor d and the minimum m of a group.
 template <int T> DEV void scales(const u32 *u, u32 p, u32 c, u32 g, float &d, float &m) {
   u32 b = 2 * p + c, k = 2 * b + g / 2; // block of 32 and of 16
@@ -66,11 +82,10 @@ template <int T> DEV void scales(const u32 *u, u32 p, u32 c, u32 g, float &d, fl
     u32 lo = byteOf(at(u, 24 + ((k & 7) >> 2)), k & 3) >> (4 * (k >> 3)) & 15;
     u32 hi = byteOf(at(u, 26), k & 3) >> (2 * (k >> 2)) & 3;
     d = mul(lowHalf(at(u, 27)), (float)((int)(lo | hi << 4) - 32));
-  } else if (T == Q4_K || T == Q5_K) { // six bits each from 12 bytes
-    u32 dm = at(u, 0), s0 = byteOf(at(u, 1), b & 3), s1 = byteOf(at(u, 2), b & 3), s2 = byteOf(at(u, 3), b & 3);
-    u32 sc = b < 4 ? s0 & 63 : (s2 & 15) | (s0 >> 6) << 4;
-    u32 mn = b < 4 ? s1 & 63 : s2 >> 4 | (s1 >> 6) << 4;
-    d = mul(lowHalf(dm), (float)(int)sc), m = mul(highHalf(dm), (float)(int)mn);
+  } else if (T == Q4_K || T == Q5_K) {
+    u32 dm = at(u, 0), sc, mn;
+    sixes(u, b >> 2, sc, mn);
+    d = mul(lowHalf(dm), whole(sc, b & 3, 0)), m = mul(highHalf(dm), whole(mn, b & 3, 0));
   } else {
     int s = (int)(at(u, 48 + (k >> 2)) << (24 - 8 * (k & 3))) >> 24;
     d = mul(lowHalf(at(u, 52)), (float)s);
@@ -97,15 +112,21 @@ template <int T> DEV u32 codes(const u32 *u, u32 p, u32 c, u32 g, u32 i) {
   return (at(u, 16 * n + 8 * c + l) >> (4 * (p & 1)) & 0x0f0f0f0fu) | (at(u, 32 + 8 * n + l) >> (2 * j) & 0x03030303u) << 4;
 }
 
-// group gives the eight values of a group. Code c becomes a float as the last byte
-// of 2^23 + c, less 2^23 and the code of zero: two exact steps.
+// group gives the eight values of a group.
 template <int T> DEV void group(float *out, const u32 *u, u32 p, u32 c, u32 g, float d, float m) {
 #pragma unroll
   for (int i = 0; i < 8; i++) {
-    float q = sub(bits(__byte_perm(codes<T>(u, p, c, g, i / 4), 0x4b000000u, 0x7540 + i % 4)), (float)(8388608 + Layout<T>::zero));
+    float q = whole(codes<T>(u, p, c, g, i / 4), i % 4, Layout<T>::zero);
     // The product is exact, so that fused steps round as two do.
     out[i] = Layout<T>::minimum ? fma32(d, q, Layout<T>::pairs ? m : -m) : mul(d, q);
   }
+}
+
+// upper is group for block 1 of a pair of Q4_K, whose codes are the upper halves of
+// bytes: sixteen times a code, times a sixteenth of the factor, is the same product.
+DEV void upper(float *out, const u32 *u, u32 p, u32 g, float sixteenth, float m) {
+#pragma unroll
+  for (int i = 0; i < 8; i++) out[i] = fma32(sixteenth, whole(at(u, 4 + 8 * p + 2 * g + i / 4) & 0xf0f0f0f0u, i % 4, 0), -m);
 }
 
 template <int T> DEV void load8(float *out, const char *panel, int lane, int k8) {
