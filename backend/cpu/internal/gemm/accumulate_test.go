@@ -81,3 +81,22 @@ func TestAccumulate(t *testing.T) {
 		})
 	}
 }
+
+// A tile that is packed from the side leaves what lies behind it alone, however few
+// rows it has.
+func TestPackTransTileStaysInside(t *testing.T) {
+	for _, set := range isa.Available() {
+		ks := For(set)
+		for rows := 1; rows <= ks.mr; rows++ {
+			for k := 1; k < 6; k++ {
+				r := rand.New(rand.NewPCG(uint64(rows), uint64(k)))
+				a, dst := random(r, k*rows), random(r, k*rows+16)
+				behind := slices.Clone(dst[k*rows:])
+				ks.packTransTile(dst, a, rows, rows, k)
+				if !slices.Equal(dst[:k*rows], a) || !slices.Equal(dst[k*rows:], behind) {
+					t.Errorf("%s: a tile of %d rows and %d inputs: %v of %v, behind it %v instead of %v", set, rows, k, dst[:k*rows], a, dst[k*rows:], behind)
+				}
+			}
+		}
+	}
+}

@@ -21,7 +21,11 @@ func (ks *Kernels) packTransTile(dst, a []float32, lda, rows, k int) {
 		return
 	}
 	_, _ = dst[rows*k-1], a[(k-1)*lda+rows-1]
-	ks.side(&dst[0], rows*4, &a[0], lda*4, rows, k)
+	side := ks.side
+	if rows < 8 {
+		side = packRows // the 16 floats of the last row but one would reach beyond the tile
+	}
+	side(&dst[0], rows*4, &a[0], lda*4, rows, k)
 }
 
 // packTransPanel is PackPanel for outputs that lie side by side.
