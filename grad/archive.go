@@ -81,11 +81,10 @@ func (t *Tape) ArchiveScan(dst, q tensor.Tensor, p backend.Plan, layer int, w *b
 		return
 	}
 	a.ArchiveScan(dst, q, p, layer, w)
-	in := t.window("ArchiveScan", layer)
 	if t.Err() != nil {
 		return
 	}
-	x := *w
+	in, x := t.window("ArchiveScan", layer), *w
 	k, v := in.k, in.v
 	if in.raw.Valid() {
 		k = in.raw
