@@ -91,6 +91,16 @@ type Grad interface {
 	Repack(w Weight, values tensor.Tensor)
 }
 
+// FirstGrad is what a Grad offers besides if it can begin a gradient without reading
+// it; ask for it by a type assertion.
+type FirstGrad interface {
+	// First says that a contiguous F32 gradient holds nothing yet. The next Grad op,
+	// one of LinearGrad, ProjectGrad, Accumulate, SwiGLUGrad, RMSNormGrad,
+	// NormRoPEGrad, AttentionGrad and CrossEntropy, adds to it, and writes +0 +
+	// contribution: the bits that it would add to what Zero writes.
+	First(dst tensor.Tensor)
+}
+
 // AdamWStep are the scalars of one step of AdamW, each formed in float64 and
 // rounded once. Per element
 //

@@ -9,7 +9,11 @@ import "samebit/tensor"
 // CrossEntropy is logsumexp(x[r]) - x[r, targets[r]] of logits x [R, V], times
 // weights[r]; a row with a negative target does not count.
 func (t *Tape) CrossEntropy(loss, x, targets, weights tensor.Tensor, scale float32) {
-	if d, ok := t.lossOf(x); ok {
+	if t.Err() != nil {
+		return
+	}
+	t.begin()
+	if d := t.into(x); t.err == nil {
 		t.g.CrossEntropy(loss, d, x, targets, weights, scale)
 	}
 }

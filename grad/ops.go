@@ -59,7 +59,7 @@ func (t *Tape) Linear(dst, x tensor.Tensor, w backend.Weight) {
 		if p != nil {
 			t.g.WeightGrad(p.Grad, dy, x, plan)
 		}
-		t.g.LinearGrad(t.grad(x), dy, w)
+		t.g.LinearGrad(t.into(x), dy, w)
 	})
 }
 
@@ -74,7 +74,7 @@ func (t *Tape) Project(dst, x, w tensor.Tensor) {
 		if dw.Valid() {
 			t.g.WeightGrad(dw, dy, x, plan)
 		}
-		t.g.ProjectGrad(t.grad(x), dy, w)
+		t.g.ProjectGrad(t.into(x), dy, w)
 	})
 }
 
@@ -89,7 +89,7 @@ func (t *Tape) AddBias(dst, x, b tensor.Tensor) {
 		if db.Valid() {
 			t.g.BiasGrad(db, dy, plan)
 		}
-		t.g.Accumulate(t.grad(x), dy)
+		t.g.Accumulate(t.into(x), dy)
 	})
 }
 
@@ -100,8 +100,8 @@ func (t *Tape) Add(dst, a, b tensor.Tensor) {
 	t.inner.Add(dst, a, b)
 	t.record(func() {
 		dy := t.grad(dst)
-		t.g.Accumulate(t.grad(a), dy)
-		t.g.Accumulate(t.grad(b), dy)
+		t.g.Accumulate(t.into(a), dy)
+		t.g.Accumulate(t.into(b), dy)
 	})
 }
 
@@ -111,7 +111,10 @@ func (t *Tape) RMSNorm(dst, x, w tensor.Tensor, eps float32) {
 	}
 	t.inner.RMSNorm(dst, x, w, eps)
 	dw, plan := t.vector("RMSNorm", w, x.Dim(0)), t.plan
-	t.record(func() { t.g.RMSNormGrad(t.grad(x), dw, t.grad(dst), x, w, eps, plan) })
+	t.record(func() {
+		dy := t.grad(dst)
+		t.g.RMSNormGrad(t.into(x), dw, dy, x, w, eps, plan)
+	})
 }
 
 func (t *Tape) SwiGLU(dst, gate, up tensor.Tensor) {
@@ -119,7 +122,10 @@ func (t *Tape) SwiGLU(dst, gate, up tensor.Tensor) {
 		return
 	}
 	t.inner.SwiGLU(dst, gate, up)
-	t.record(func() { t.g.SwiGLUGrad(t.grad(gate), t.grad(up), t.grad(dst), gate, up) })
+	t.record(func() {
+		dy := t.grad(dst)
+		t.g.SwiGLUGrad(t.into(gate, up), t.into(up, gate), dy, gate, up)
+	})
 }
 
 func (t *Tape) SigmoidMul(dst, x, gate tensor.Tensor) {
@@ -166,7 +172,10 @@ func (t *Tape) NormRoPE(dst, x, w tensor.Tensor, eps float32, rope *backend.RoPE
 	}
 	t.inner.NormRoPE(dst, x, w, eps, rope, p)
 	dw := t.vector("NormRoPE", w, x.Dim(0))
-	t.record(func() { t.g.NormRoPEGrad(t.grad(x), dw, t.grad(dst), x, w, eps, rope, p) })
+	t.record(func() {
+		dy := t.grad(dst)
+		t.g.NormRoPEGrad(t.into(x), dw, dy, x, w, eps, rope, p)
+	})
 }
 
 func (t *Tape) PutKV(p backend.Plan, layer int, k, v tensor.Tensor) {
@@ -194,7 +203,8 @@ func (t *Tape) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scale 
 	}
 	k, v := kv[0], kv[1]
 	t.record(func() {
-		t.g.AttentionGrad(t.grad(q), t.grad(k), t.grad(v), t.grad(dst), dst, q, k, v, p, scale, window)
+		dy := t.grad(dst)
+		t.g.AttentionGrad(t.into(q, k, v), t.into(k, q, v), t.into(v, q, k), dy, dst, q, k, v, p, scale, window)
 	})
 }
 

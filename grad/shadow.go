@@ -110,6 +110,17 @@ func (s *shadow) write(off, end int, gaps bool) bool {
 	return true
 }
 
+// first reports whether bytes [off, end) are a span whose gradient was not asked for
+// yet; from now on it was.
+func (s *shadow) first(off, end int) bool {
+	i := s.from(off)
+	if i == len(s.spans) || s.spans[i] != (span{off: off, end: end}) {
+		return false
+	}
+	s.spans[i].cleared = true
+	return true
+}
+
 // clear sees to it that gradients of bytes [off, end) began at +0.
 func (s *shadow) clear(t *Tape, off, end int) error {
 	for i := s.from(off); off < end; i++ {

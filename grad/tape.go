@@ -80,6 +80,28 @@ func (t *Tape) grad(x tensor.Tensor) tensor.Tensor {
 	return x.On(s.buf)
 }
 
+// into is grad for an op that comes next and adds to it, one that backend.FirstGrad
+// names: what the op writes first need not be cleared. The other gradients that it
+// adds to belong to others.
+func (t *Tape) into(x tensor.Tensor, others ...tensor.Tensor) tensor.Tensor {
+	f, ok := t.inner.(backend.FirstGrad)
+	s, off := t.shadow(x)
+	if !ok || s == nil || !x.Contiguous() {
+		return t.grad(x)
+	}
+	for _, o := range others {
+		if at := placeOf(o); at.buf == placeOf(x).buf && at.off < off+extent(x) && off < at.off+extent(o) {
+			return t.grad(x)
+		}
+	}
+	d := x.On(s.buf)
+	if !s.first(off, off+extent(x)) {
+		return t.grad(x)
+	}
+	f.First(d)
+	return d
+}
+
 // fail records err and reports whether the tape has failed.
 func (t *Tape) fail(err error) bool {
 	if t.err == nil {

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"samebit/backend"
 	"samebit/backend/cpu/internal/gemm/blas1"
 	"samebit/backend/cpu/internal/panel"
@@ -8,7 +10,10 @@ import (
 	"samebit/tensor"
 )
 
-var _ backend.Grad = (*stream)(nil)
+var (
+	_ backend.Grad      = (*stream)(nil)
+	_ backend.FirstGrad = (*stream)(nil)
+)
 
 // gradOp holds the operands of the gradient under way.
 type gradOp struct {
@@ -28,6 +33,8 @@ type gradOp struct {
 	adam   backend.AdamWStep
 	flat   [4][]float32
 	repack packing
+	first  []*float32 // where gradients begin that hold nothing yet
+	fresh  [3]bool    // which operands of the op under way are such
 
 	b     []float32 // the packed operand of a product
 	cuts  []int
@@ -121,6 +128,25 @@ func (s *stream) flat(f func(s *stream, lo, hi int), ts ...tensor.Tensor) {
 	})
 }
 
+func (s *stream) First(dst tensor.Tensor) {
+	if s.err != nil || s.fails(backend.CheckWhole("First", dst)) {
+		return
+	}
+	if v := s.vector(dst); len(v) > 0 {
+		s.grad.first = append(s.grad.first, &v[0])
+	}
+}
+
+// firsts notes which of the gradients that an op adds to hold nothing yet.
+func (s *stream) firsts(ds ...matrix) {
+	o := &s.grad
+	o.fresh = [3]bool{}
+	for i, d := range ds {
+		o.fresh[i] = len(d.v) > 0 && slices.Contains(o.first, &d.v[0])
+	}
+	o.first = o.first[:0]
+}
+
 func (s *stream) Zero(dst tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckWhole("Zero", dst)) {
 		return
@@ -134,9 +160,14 @@ func (s *stream) Accumulate(dst, src tensor.Tensor) {
 	}
 	s.load(dst, src)
 	m := &s.grad.m[0]
+	s.firsts(*m)
 	s.eachRow(m.rows, m.cols, func(s *stream, _, lo, hi int) {
 		for r := lo; r < hi; r++ {
 			d := s.grad.m[0].row(r)
+			if s.grad.fresh[0] {
+				s.dev.vec.AddScalar(d, s.grad.m[1].row(r), 0)
+				continue
+			}
 			s.dev.vec.Add(d, d, s.grad.m[1].row(r))
 		}
 	})

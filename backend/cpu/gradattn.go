@@ -35,6 +35,7 @@ func (s *stream) attentionGrad(dq, dk, dv, dy, y, q, k, v tensor.Tensor, scale f
 		return
 	}
 	a.heads, a.group, a.scale, a.window, a.sinks = k.Dim(1), q.Dim(1)/k.Dim(1), scale, window, sinks
+	s.firsts(a.dq, a.dk, a.dv)
 	if a.jobs == nil {
 		a.jobs = make([]attngrad.Job, s.threads())
 	}
@@ -50,7 +51,7 @@ func attnGradBody(s *stream, worker, chunk int) {
 	a := &s.grad.attn
 	g, h := &s.plan.segs[chunk/a.heads], chunk%a.heads
 	j := &a.jobs[worker]
-	*j = attngrad.Job{T: g.Rows, D: a.k.cols, Window: a.window, Sinks: a.sinks, Scale: a.scale,
+	*j = attngrad.Job{T: g.Rows, D: a.k.cols, Window: a.window, Sinks: a.sinks, Scale: a.scale, Fresh: s.grad.fresh,
 		K: rowsOf(&a.k, g.Row, h), V: rowsOf(&a.v, g.Row, h), DK: rowsOf(&a.dk, g.Row, h), DV: rowsOf(&a.dv, g.Row, h),
 		Q: j.Q[:0], Y: j.Y[:0], DY: j.DY[:0], DQ: j.DQ[:0]}
 	for e := range a.group {

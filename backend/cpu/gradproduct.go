@@ -72,6 +72,14 @@ func (s *stream) dotCuts(n int) {
 	s.grad.cuts = append(s.grad.cuts, n)
 }
 
+// firstProduct is addProduct to what may hold nothing yet.
+func (s *stream) firstProduct() {
+	p := &s.grad.prod.sum
+	s.firsts(matrix{v: p.C})
+	p.Fresh = s.grad.fresh[0]
+	s.addProduct()
+}
+
 func (s *stream) LinearGrad(dx, dy tensor.Tensor, w backend.Weight) {
 	if s.err != nil || s.fails(backend.CheckLinearGrad(dx, dy, w)) {
 		return
@@ -82,7 +90,7 @@ func (s *stream) LinearGrad(dx, dy tensor.Tensor, w backend.Weight) {
 	}
 	s.grad.prod = gradProduct{sum: sum(s.host(dx), s.host(dy), dx.Dim(0), m.k, m.n, false), w: m, packer: gemm.PackerFor(s.dev.set)}
 	s.dotCuts(m.n)
-	s.addProduct()
+	s.firstProduct()
 }
 
 // turnBody packs 128 inputs of the weight, over all its outputs, as outputs.
@@ -113,7 +121,7 @@ func (s *stream) ProjectGrad(dx, dy, w tensor.Tensor) {
 	}
 	s.grad.prod = gradProduct{sum: sum(s.host(dx), s.host(dy), dx.Dim(0), w.Dim(1), w.Dim(0), false), b: s.host(w)}
 	s.dotCuts(w.Dim(0))
-	s.addProduct()
+	s.firstProduct()
 }
 
 func (s *stream) WeightGrad(dw, dy, x tensor.Tensor, p backend.Plan) {

@@ -44,13 +44,23 @@ func (s *stream) RMSNormGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, p back
 	s.load(dx, dy, x)
 	o := &s.grad
 	o.vec[0], o.eps = s.vector(w), eps
+	s.firsts(o.m[0])
 	s.eachVector(dw, x.Dim(0), 3*x.Dim(1), func(s *stream, worker, lo, hi int, part []float32) {
 		o := &s.grad
 		tmp := s.tmp(worker, 3*o.m[2].cols)
 		for r := lo; r < hi; r++ {
-			s.rmsGrad(o.m[0].row(r), part, o.m[1].row(r), o.m[2].row(r), o.vec[0], tmp, o.eps)
+			s.rmsGrad(o.into(0, r), part, o.m[1].row(r), o.m[2].row(r), o.vec[0], tmp, o.eps)
 		}
 	})
+}
+
+// into is row r of gradient i of the op under way, of +0 if it holds nothing yet.
+func (o *gradOp) into(i, r int) []float32 {
+	d := o.m[i].row(r)
+	if o.fresh[i] {
+		clear(d)
+	}
+	return d
 }
 
 func (s *stream) NormRoPEGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, rope *backend.RoPE, p backend.Plan) {
@@ -66,6 +76,7 @@ func (s *stream) NormRoPEGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, rope 
 	if rope != nil {
 		o.angles = s.turn(rope)
 	}
+	s.firsts(o.m[0])
 	s.eachVector(dw, x.Dim(0), 3*x.Dim(1)*x.Dim(2), func(s *stream, worker, lo, hi int, part []float32) {
 		o := &s.grad
 		heads, d := o.m[2].heads, o.m[2].cols
@@ -83,11 +94,11 @@ func (s *stream) NormRoPEGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, rope 
 				g = back
 			}
 			if o.vec[0] == nil {
-				dx := o.m[0].row(r)
+				dx := o.into(0, r)
 				s.dev.vec.Add(dx, dx, g)
 				continue
 			}
-			s.rmsGrad(o.m[0].row(r), part, g, o.m[2].row(r), o.vec[0], tmp, o.eps)
+			s.rmsGrad(o.into(0, r), part, g, o.m[2].row(r), o.vec[0], tmp, o.eps)
 		}
 	})
 }
@@ -106,13 +117,14 @@ func (s *stream) SwiGLUGrad(dgate, dup, dy, gate, up tensor.Tensor) {
 		return
 	}
 	s.load(dgate, dup, dy, gate, up)
+	s.firsts(s.grad.m[0], s.grad.m[1])
 	s.eachRow(dy.Dim(0), 4*dy.Dim(1), func(s *stream, worker, lo, hi int) {
 		v, m := s.dev.vec, &s.grad.m
 		n := m[2].cols
 		tmp := s.tmp(worker, 3*n)
 		sg, a, t := tmp[:n], tmp[n:2*n], tmp[2*n:]
 		for r := lo; r < hi; r++ {
-			dg, du, dy, g, u := m[0].row(r), m[1].row(r), m[2].row(r), m[3].row(r), m[4].row(r)
+			dg, du, dy, g, u := s.grad.into(0, r), s.grad.into(1, r), m[2].row(r), m[3].row(r), m[4].row(r)
 			v.Sigmoid(sg, g)
 			v.SiLU(a, g)
 			v.Mul(t, dy, a)
@@ -230,6 +242,7 @@ func (s *stream) GatedRMSNormGrad(dx, dz, dw, dy, x, z, w tensor.Tensor, eps flo
 func (s *stream) losses(loss, dx, x, y, weights tensor.Tensor, scratch int, f func(s *stream, r int, d, x, y, tmp []float32, w float32) float32) {
 	s.load(dx, x, y)
 	o := &s.grad
+	s.firsts(o.m[0])
 	out := s.vector(loss)
 	o.vec[0] = out
 	o.vec[1] = nil
@@ -247,7 +260,7 @@ func (s *stream) losses(loss, dx, x, y, weights tensor.Tensor, scratch int, f fu
 			}
 			var d, y []float32
 			if o.m[0].v != nil {
-				d = o.m[0].row(r)
+				d = o.into(0, r)
 			}
 			if o.m[2].v != nil {
 				y = o.m[2].row(r)

@@ -92,6 +92,7 @@ func (s *stream) Sync() error { return s.err }
 func (s *stream) Reset() {
 	if !s.closed {
 		s.err = nil
+		s.grad.first = s.grad.first[:0]
 	}
 }
 

@@ -53,6 +53,46 @@ func TestKernelsAndThreadsChangeNoBit(t *testing.T) {
 	}
 }
 
+// A device that begins gradients without reading them gives the bits of one that adds
+// to zeros.
+func TestFirstContributions(t *testing.T) {
+	for name, config := range models() {
+		t.Run(name, func(t *testing.T) {
+			dev, err := cpu.New(cpu.Config{Threads: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { dev.Close() })
+			var want map[string][]float32
+			for _, d := range []backend.Device{withoutFirst{dev}, dev} {
+				m := open(t, d, config, lm.Config{MicroRows: 300})
+				for i := range 2 {
+					m.step(toy(i, 3, 60, 150), 0.01)
+				}
+				if want == nil {
+					want = m.values()
+					continue
+				}
+				same(t, "first contributions", want, m.values())
+			}
+		})
+	}
+}
+
+// withoutFirst hides that a device is a backend.FirstGrad.
+type withoutFirst struct{ backend.Device }
+
+func (d withoutFirst) NewStream() (backend.Stream, error) {
+	s, err := d.Device.NewStream()
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		backend.Stream
+		backend.Grad
+	}{s, s.(backend.Grad)}, nil
+}
+
 // The losses of training are those of the logits that inference gives, bit by bit.
 func TestForwardIsInference(t *testing.T) {
 	for name, config := range models() {

@@ -50,8 +50,9 @@ type Job struct {
 	Sinks         int // first positions that are visible besides
 	Scale         float32
 	K, V, DK, DV  Rows
-	Q, Y, DY, DQ  []Rows // by head of the group
-	blocks, dp    int    // of keys; components in whole panels
+	Q, Y, DY, DQ  []Rows  // by head of the group
+	Fresh         [3]bool // DQ, DK, DV hold nothing yet
+	blocks, dp    int     // of keys; components in whole panels
 	kp, vp, kt    []float32
 	qa, ya        []float32
 	qt, yt        []float32
@@ -157,9 +158,11 @@ func (k *Kernels) queries(j *Job, a, h int) {
 		j.lse[i] = j.m[i] + canon.Log(j.l[i])
 		j.c[i] = blas1.Dot(k.set, dy.row(at+i, d), y.row(at+i, d))
 	}
+	fresh := j.Fresh[0]
 	for b := range a + 1 {
 		if j.meets(a, b) {
-			k.pairs(j, a, b, h, n)
+			k.pairs(j, a, b, h, n, fresh)
+			fresh = false
 		}
 	}
 }
@@ -221,8 +224,9 @@ func (k *Kernels) scores(j *Job, a, n int) {
 	}
 }
 
-// pairs does the queries of block a and the keys of block b.
-func (k *Kernels) pairs(j *Job, a, b, h, n int) {
+// pairs does the queries of block a and the keys of block b; fresh says that they are
+// the first that the queries meet. Keys meet the queries of their own block first.
+func (k *Kernels) pairs(j *Job, a, b, h, n int, fresh bool) {
 	v, keys := k.vec, j.rows(b)
 	p, ds := j.p[b*page*page:][:page*page], j.ds
 	k.product(j, ds, j.ya, j.vp[b*page*j.D:], n)
@@ -241,16 +245,17 @@ func (k *Kernels) pairs(j *Job, a, b, h, n int) {
 			v.Scale(d, d, j.Scale)
 		}
 	}
-	j.add(k, j.DQ[h], a, n, Rows{ds, page}, false, j.kt[b*page*j.dp:], keys)
-	j.add(k, j.DK, b, keys, Rows{ds, page}, true, j.qt, n)
-	j.add(k, j.DV, b, keys, Rows{p, page}, true, j.yt, n)
+	own := a == b && h == 0
+	j.add(k, j.DQ[h], a, n, Rows{ds, page}, false, j.kt[b*page*j.dp:], keys, fresh)
+	j.add(k, j.DK, b, keys, Rows{ds, page}, true, j.qt, n, own && j.Fresh[1])
+	j.add(k, j.DV, b, keys, Rows{p, page}, true, j.yt, n, own && j.Fresh[2])
 }
 
 // add adds to the m rows of a block of c the chains of a, or a turned, with inputs
 // that are packed as w.
-func (j *Job) add(k *Kernels, c Rows, block, m int, a Rows, trans bool, w []float32, inputs int) {
+func (j *Job) add(k *Kernels, c Rows, block, m int, a Rows, trans bool, w []float32, inputs int, fresh bool) {
 	j.cut[0] = inputs
 	j.sum = gemm.Sum{C: c.V[block*page*c.Stride:], LDC: c.Stride, M: m, N: j.D, K: inputs,
-		A: a.V, LDA: a.Stride, Trans: trans, Panels: w, Cuts: j.cut[:]}
+		A: a.V, LDA: a.Stride, Trans: trans, Panels: w, Cuts: j.cut[:], Fresh: fresh}
 	k.gemm.Accumulate(&j.sum, 0, k.gemm.Tiles(m), 0, j.dp/width, j.scratch)
 }
