@@ -200,3 +200,26 @@ func (w *world) again(bytes, questions int) (string, []question) {
 	}
 	return pick(w.r, openings) + " " + b.String(), asked
 }
+
+// pairs are names with numbers that stand right after them, or nearly; so do answers.
+// Each text and answer is a step from repeating to looking up.
+func (w *world) pairs(bytes, questions int) (string, []question) {
+	begin := pick(w.r, []string{"- ", "* ", "# ", "Key "})
+	join := pick(w.r, []string{" ", " ", " is ", " = ", ": ", " -> "})
+	var b strings.Builder
+	var keys, values []string
+	for b.Len() < bytes || len(keys) < 2 {
+		key, value := w.name(), attributes[1].value(w.r)
+		fmt.Fprintf(&b, "%s%s%s%s\n", begin, key, join, value)
+		keys, values = append(keys, key), append(values, value)
+	}
+	var asked []question
+	for _, i := range w.indices(len(keys), questions) {
+		q := question{ask: "Look up " + keys[i] + ".", answer: values[i], of: "value", thing: keys[i]}
+		if w.r.IntN(2) == 0 {
+			q = question{ask: q.ask, answer: keys[i] + " " + values[i]}
+		}
+		asked = append(asked, q)
+	}
+	return strings.TrimSuffix(b.String(), "\n"), asked
+}

@@ -19,7 +19,7 @@ import (
 // Kind is a kind of task.
 type Kind string
 
-// The kinds. Recall is what all but Arithmetic and Copy ask for.
+// The kinds. Recall is what the first four ask for.
 const (
 	Facts      Kind = "facts"      // sentences about several things
 	Documents  Kind = "documents"  // titled documents, most of them distractors
@@ -27,9 +27,10 @@ const (
 	Table      Kind = "table"      // rows and named columns
 	Arithmetic Kind = "arithmetic" // sums and differences of stated numbers
 	Copy       Kind = "copy"       // the same again: an exercise to begin with
+	Pairs      Kind = "pairs"      // names and numbers beside each other: from Copy to KeyValue
 )
 
-// Kinds are all kinds but Copy, in the order of reports.
+// Kinds are all kinds but the exercises, in the order of reports.
 var Kinds = []Kind{Facts, Documents, KeyValue, Table, Arithmetic}
 
 // Format is how context, questions and answers are written down.
@@ -111,8 +112,8 @@ type Config struct {
 // Check reports what is wrong with the configuration.
 func (c Config) Check() error {
 	for _, k := range c.Kinds {
-		if k != Copy && !slices.Contains(Kinds, k) {
-			return fmt.Errorf("tasks: no kind %q: there are %v and %s", k, Kinds, Copy)
+		if k != Copy && k != Pairs && !slices.Contains(Kinds, k) {
+			return fmt.Errorf("tasks: no kind %q: there are %v, %s and %s", k, Kinds, Copy, Pairs)
 		}
 	}
 	for _, f := range c.Formats {
@@ -157,6 +158,8 @@ func Make(c Config, index uint64) Sample {
 		context, asked = w.arithmetic(bytes, questions)
 	case Copy:
 		context, asked = w.again(bytes, questions)
+	case Pairs:
+		context, asked = w.pairs(bytes, questions)
 	}
 	s := Sample{Kind: kind, Format: format}
 	for i := range asked {
