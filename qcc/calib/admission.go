@@ -178,7 +178,10 @@ func (r *admission) open(ctx context.Context, data Data) error {
 	case c.Exact.QualityFirst:
 		return fmt.Errorf("calib: an exact tier that scores by the query of the moment has no admission to learn: %w", ErrNothing)
 	}
-	var err error
+	err := data.fit(r.teacher)
+	if err != nil {
+		return err
+	}
 	if r.chosen, err = ChooseLayers(r.o.Layers, len(r.from.Layers)); err != nil {
 		return err
 	}

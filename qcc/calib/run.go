@@ -23,6 +23,23 @@ type Data struct {
 	Train, HeldOut [][]int32
 }
 
+// fit refuses sequences that a model cannot read.
+func (d Data) fit(m *nn.Decoder) error {
+	for _, list := range [][][]int32{d.Train, d.HeldOut} {
+		for _, s := range list {
+			if m.Context > 0 && len(s) > m.Context {
+				return fmt.Errorf("calib: a sequence of %d tokens, the model's context is %d: cut shorter ones: %w", len(s), m.Context, ErrOptions)
+			}
+			for _, id := range s {
+				if id < 0 || int(id) >= m.Vocab {
+					return fmt.Errorf("calib: a sequence has token %d, the model's vocabulary has %d: %w", id, m.Vocab, ErrOptions)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // Run calibrates an adapter of a model, the teacher, and returns a new one with a
 // report. With held-out sequences it keeps the parameters that were best there, those
 // that it began with among them; without, the last. A directory that holds a
@@ -100,6 +117,9 @@ func (r *run) open(ctx context.Context, data Data) error {
 	r.skipped = all - len(data.Train) - len(data.HeldOut)
 	if len(data.Train) == 0 {
 		return fmt.Errorf("calib: none of the sequences is longer than the window and sinks of %d tokens: %w", r.first, ErrNothing)
+	}
+	if err := data.fit(r.teacher); err != nil {
+		return err
 	}
 	var p progress
 	saved, err := r.openLog(id, &p)
@@ -224,12 +244,13 @@ func (r *run) blocks() []int {
 	return b
 }
 
-// learn runs sequences through the teacher. With keys it also returns, for each
-// chosen layer and key head, keys that codes can be made from.
+// learn runs sequences through the teacher. Of those to train on it also keeps what
+// the chosen layers gave, and returns, for each chosen layer and key head, keys that
+// codes can be made from.
 func (r *run) learn(ctx context.Context, list [][]int32, train bool) ([]*lesson, [][][]float32, error) {
 	c := &r.from.Config
-	heads := max(1, c.KV)
-	if c.KV == 0 {
+	heads := c.KV
+	if heads == 0 {
 		heads = c.Heads
 	}
 	found := make([][][]float32, len(r.chosen)*heads) // [layer·heads][T][Dim]
