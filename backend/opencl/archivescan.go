@@ -189,13 +189,7 @@ func (o *archiveScan) rows(row, rows int) {
 		mixRows = 1
 	}
 	run(archiveOps, "mix_scales", func(c *call) {
-		c.u32(o.n).u32(o.m).u32(o.sc).u32(o.a).u32(o.rank).view(w.Mix)
-		if o.rank > 0 {
-			c.view(w.CorrScale)
-		} else {
-			c.none(s)
-		}
-		c.flag(o.listed)
+		c.u32(o.n).u32(o.m).u32(o.sc).u32(o.a).u32(o.rank).view(w.Mix).operand(s, w.CorrScale).flag(o.listed)
 		o.part(c, o.list, o.z, o.mix)
 	}, o.n, o.hq, mixRows)
 	run(archiveOps, "weigh_codes", func(c *call) {
@@ -210,13 +204,7 @@ func (o *archiveScan) rows(row, rows int) {
 		}, o.m, o.a, segs)
 	}
 	run(archiveOps, "scan", func(c *call) {
-		window(c).u32(rows).u32(o.hq).u32(o.n).u32(o.m).u32(o.sc).flag(o.listed).flag(o.perCode).flag(w.Lexical).flag(w.Reuse).u32(o.rank)
-		if o.rank > 0 {
-			c.view(w.CorrU)
-		} else {
-			c.none(s)
-		}
-		c.view(o.dst)
+		window(c).u32(rows).u32(o.hq).u32(o.n).u32(o.m).u32(o.sc).flag(o.listed).flag(o.perCode).flag(w.Lexical).flag(w.Reuse).u32(o.rank).operand(s, w.CorrU).view(o.dst)
 		o.part(c, o.list, o.z, o.mix)
 		c.flag(!o.constant).offsets(o.mem, o.sums, o.phi, o.norm, o.again)
 	}, o.d, o.a, segs)

@@ -61,19 +61,9 @@ func (o *exactTier) rows(row, rows int) {
 	s, w := o.stream, o.w
 	segs := len(s.plan.segs)
 	window := func(c *call) *call { return s.window(c, o.layer, o.d, w.WindowParams) }
-	vector := func(c *call, t tensor.Tensor) {
-		if t.Valid() {
-			c.view(t)
-		} else {
-			c.none(s)
-		}
-	}
 	s.run(tableOps, "score_event", func(c *call) {
-		window(c).u32(w.Sinks).u64(uint64(row)).u32(o.hq).flag(w.QualityFirst).view(o.q)
-		vector(c, w.AdmKey)
-		vector(c, w.AdmValue)
-		vector(c, w.AdmBias)
-		c.part(o.mem, o.scores)
+		window(c).u32(w.Sinks).u64(uint64(row)).u32(o.hq).flag(w.QualityFirst).view(o.q).operand(s, w.AdmKey).operand(s, w.AdmValue).operand(s, w.AdmBias).
+			part(o.mem, o.scores)
 	}, o.hq, rows, 1)
 	// sets lists the best sets for events or queries.
 	sets := func(queries bool, k int) {

@@ -34,8 +34,10 @@ func (s *stream) PutKV(p backend.Plan, layer int, k, v tensor.Tensor) {
 	s.end(int(groupSize), k.Dim(2), k.Dim(1), k.Dim(0))
 }
 
-// partBytes bounds the triples of key blocks that wait for their merge.
-const partBytes = 32 << 20
+// partBytes bounds what a part of the rows of a pass leaves in scratch memory, if it is
+// more than one row: the triples of key blocks that wait for their merge, and the arrays of
+// archives. How a pass is cut decides no bit.
+var partBytes = 32 << 20
 
 // query is what attention and the scores have in common: q holds rows of the pass
 // from row first on.

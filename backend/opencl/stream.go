@@ -290,13 +290,16 @@ func (c *call) none(s *stream) *call {
 	return c
 }
 
-// maybe passes whether an operand is there, and the operand.
-func (c *call) maybe(s *stream, t tensor.Tensor) *call {
+// operand passes a tensor that may not be there; the kernel knows by other means.
+func (c *call) operand(s *stream, t tensor.Tensor) *call {
 	if t.Valid() {
-		return c.flag(true).view(t)
+		return c.view(t)
 	}
-	return c.flag(false).none(s)
+	return c.none(s)
 }
+
+// maybe passes whether an operand is there, and the operand.
+func (c *call) maybe(s *stream, t tensor.Tensor) *call { return c.flag(t.Valid()).operand(s, t) }
 
 // space is scratch memory for n floats, of unspecified content. The queue's order
 // lets every op use the same.

@@ -2,9 +2,9 @@
 // are rows of the pass, segments begin at slot 0, and a row's slot is its place in its
 // segment. Groups of 64 work items form the pairs of a block and then the chains over it.
 
-// step is the first block from b on that may hold a slot in sight, from slot lo on or
+// onward is the first block from b on that may hold a slot in sight, from slot lo on or
 // below sinks.
-uint step(uint b, uint lo, uint sinks) { return b * PAGE < sinks ? b : max(b, lo / PAGE); }
+uint onward(uint b, uint lo, uint sinks) { return b * PAGE < sinks ? b : max(b, lo / PAGE); }
 
 // Operands of all three kernels.
 #define PAIRS                                                                                                                      \
@@ -21,7 +21,7 @@ __kernel void attention_mass(PAIRS, __global const float *y, View yv) {
     ulong first = r - own;
     q += row(qv, r * hq + h);
     float m = -INFINITY, l = 0.0f;
-    for (uint b = step(0, lo, sinks); b <= own / PAGE; b = step(b + 1, lo, sinks)) {
+    for (uint b = onward(0, lo, sinks); b <= own / PAGE; b = onward(b + 1, lo, sinks)) {
         uint i = b * PAGE + j;
         bool visible = (i >= lo || i < sinks) && i <= own;
         // all work items go through the loops of dot_, EACH says why
@@ -64,7 +64,7 @@ __kernel void attention_query_grad(PAIRS, __global float *dq, View dqv) {
     q += row(qv, r * hq + h), dy += row(dyv, r * hq + h), dq += row(dqv, r * hq + h);
     float lse = part[off + (r * hq + h) * 2], c = part[off + (r * hq + h) * 2 + 1];
     uint least = span(own / PAGE * PAGE, window);
-    for (uint b = step(0, least, sinks); b <= own / PAGE; b = step(b + 1, least, sinks)) {
+    for (uint b = onward(0, least, sinks); b <= own / PAGE; b = onward(b + 1, least, sinks)) {
         uint i = b * PAGE + j;
         ulong at = (first + min(i, own)) * heads + kh;
         float p = exp_(dot_(q, k + row(kv, at), D) * scale - lse);
