@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs on a machine with a GPU what CI cannot: parity of the small models and of a
-# real one with the processor, speeds of single ops, prompts and decoding. Writes
-# one JSON object and takes less than ten minutes.
+# real one with the processor, a small training with the processor's weights, speeds
+# of single ops, prompts and decoding. Writes one JSON object and takes less than ten
+# minutes.
 #
 #   scripts/gpu-check.sh [DEVICE] [OUT]      default cuda:0, gpu-check.json
 #
@@ -9,7 +10,7 @@
 # MODEL is the real model (default: what scripts/fetch-weights.sh keeps, if it is
 # there); SAMEBIT a binary to use instead of building one, so that a machine
 # without Go can run this: go build -o samebit ./cmd/samebit, and carry it with
-# testdata/models and this script.
+# testdata/models, train/testdata and this script.
 set -u
 cd "$(dirname "$0")/.."
 device=${1:-cuda:0}
@@ -46,10 +47,10 @@ list() {
 }
 
 if [ "$device" = cuda:emu ]; then
-	small="qwen3-tied-bf16 qwen35-bf16" rows="--prompt-tokens 20 --tokens 2 --ops 5" seconds=
+	small="qwen3-tied-bf16 qwen35-bf16" rows="--prompt-tokens 20 --tokens 2 --ops 5" seconds= steps=1
 	model=testdata/models/checkpoints/qwen35-bf16 bench="-p 16 -n 2 -r 1"
 else
-	small=$(ls testdata/models/checkpoints) rows="--prompt-tokens 200 --tokens 16 --ops 20" seconds=0.5
+	small=$(ls testdata/models/checkpoints) rows="--prompt-tokens 200 --tokens 16 --ops 20" seconds=0.5 steps=40
 	bench="-p 128,512,2048 -n 64 -d 0,2048 -r 5"
 fi
 for m in $small; do
@@ -59,6 +60,13 @@ if [ -e "$model" ]; then
 	step "parity of $model" "$samebit" parity --json --device "$device" $rows -m "$model"
 fi
 list >"$tmp/parity"
+step "training of $steps steps" sh -c '
+	want=$("$1" train "$3" -o "$4/cpu" --until "$5" | sed -n "s/^weights //p")
+	[ -n "$want" ] || exit 1
+	"$1" train "$3" -o "$4/device" --until "$5" --device "$2" --expect "$want" >&2 || exit 1
+	printf "{\"config\":\"%s\",\"steps\":%d,\"weights\":\"%s\"}\n" "$3" "$5" "$want"
+' sh "$samebit" "$device" train/testdata/small.json "$tmp" "$steps"
+list >"$tmp/training"
 [ -z "$seconds" ] || step "single ops" "$samebit" bench --json --device "$device" --kernels all --seconds "$seconds"
 list >"$tmp/ops"
 if [ -e "$model" ]; then
@@ -70,6 +78,8 @@ list >"$tmp/model"
 {
 	printf '{"device":"%s","commit":"%s","seconds":%d,"failed":%d,"parity":' "$device" "$(git rev-parse HEAD 2>/dev/null)" $(($(date +%s) - begin)) "$failed"
 	cat "$tmp/parity"
+	printf ',"training":'
+	cat "$tmp/training"
 	printf ',"ops":'
 	cat "$tmp/ops"
 	printf ',"model":'
