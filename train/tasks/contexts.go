@@ -16,7 +16,9 @@ func (w *world) ask(f fact) question {
 	return question{ask: say(pick(w.r, f.attr.ask), f.thing, ""), answer: f.value, of: f.attr.column, thing: f.thing}
 }
 
-func (w *world) tell(f fact) string { return say(pick(w.r, f.attr.tell), f.thing, f.value) }
+func (w *world) tell(f fact) string {
+	return say(pick(w.r, f.attr.phrases(w.backward)), f.thing, f.value)
+}
 
 // choose draws n facts to ask about, different ones while there are any.
 func (w *world) choose(facts []fact, n int) []question {
@@ -35,9 +37,12 @@ func (w *world) choose(facts []fact, n int) []question {
 func (w *world) about() []fact {
 	thing := w.thing()
 	var out []fact
-	for _, i := range w.r.Perm(len(attributes))[:1+w.r.IntN(3)] {
-		a := &attributes[i]
-		out = append(out, fact{thing, a, w.pickValue(a)})
+	for len(out) == 0 {
+		for _, i := range w.r.Perm(len(attributes))[:1+w.r.IntN(3)] {
+			if a := &attributes[i]; len(a.phrases(w.backward)) > 0 {
+				out = append(out, fact{thing, a, w.pickValue(a)})
+			}
+		}
 	}
 	return out
 }

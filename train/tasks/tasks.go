@@ -28,10 +28,14 @@ const (
 	Arithmetic Kind = "arithmetic" // sums and differences of stated numbers
 	Copy       Kind = "copy"       // the same again: an exercise to begin with
 	Pairs      Kind = "pairs"      // names and numbers beside each other: from Copy to KeyValue
+	Backward   Kind = "backward"   // facts whose sentences tell the value before the thing
 )
 
 // Kinds are all kinds but the exercises, in the order of reports.
 var Kinds = []Kind{Facts, Documents, KeyValue, Table, Arithmetic}
+
+// exercises are for training alone.
+var exercises = []Kind{Copy, Pairs, Backward}
 
 // Format is how context, questions and answers are written down.
 type Format string
@@ -112,8 +116,8 @@ type Config struct {
 // Check reports what is wrong with the configuration.
 func (c Config) Check() error {
 	for _, k := range c.Kinds {
-		if k != Copy && k != Pairs && !slices.Contains(Kinds, k) {
-			return fmt.Errorf("tasks: no kind %q: there are %v, %s and %s", k, Kinds, Copy, Pairs)
+		if !slices.Contains(Kinds, k) && !slices.Contains(exercises, k) {
+			return fmt.Errorf("tasks: no kind %q: there are %v and %v", k, Kinds, exercises)
 		}
 	}
 	for _, f := range c.Formats {
@@ -142,11 +146,11 @@ func Make(c Config, index uint64) Sample {
 	if questions == 0 {
 		questions = 1
 	}
-	w := &world{r: r, heldOut: c.HeldOut, used: map[string]bool{}}
+	w := &world{r: r, heldOut: c.HeldOut, used: map[string]bool{}, backward: kind == Backward}
 	var context string
 	var asked []question
 	switch kind {
-	case Facts:
+	case Facts, Backward:
 		context, asked = w.facts(bytes, questions)
 	case Documents:
 		context, asked = w.documents(bytes, questions)

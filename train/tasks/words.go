@@ -67,6 +67,8 @@ type world struct {
 	r       *rand.Rand
 	heldOut bool
 	used    map[string]bool
+
+	backward bool // facts are told with the value before the thing
 }
 
 // name makes a name that the sample does not have yet, while there are any.
@@ -102,6 +104,20 @@ type attribute struct {
 // Numbers that are values have three digits, one piece to vocabularies that cut digits
 // by three.
 const lowest, highest = 100, 999
+
+// phrases are those that tell it, or those of them that begin with the value.
+func (a *attribute) phrases(backward bool) []string {
+	if !backward {
+		return a.tell
+	}
+	var out []string
+	for _, t := range a.tell {
+		if strings.Index(t, "%V") < strings.Index(t, "%S") {
+			out = append(out, t)
+		}
+	}
+	return out
+}
 
 func (a *attribute) value(r *rand.Rand) string {
 	if a.number {
