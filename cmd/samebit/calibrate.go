@@ -37,6 +37,7 @@ type calibrateFlags struct {
 	a                   calib.AdmissionOptions
 	init                string
 	sets, ways          int
+	qualityFirst        bool
 	plots               []string
 	asJSON              bool
 	expect              string
@@ -115,6 +116,7 @@ calibration goes on from: give the same command again.`,
 	f.IntVar(&x.o.Until, "until", 0, "stop after step `N` and go on the next time (0: at the end)")
 	f.IntVar(&x.sets, "sets", 128, "mode admission: `N` sets of the exact tier")
 	f.IntVar(&x.ways, "ways", 4, "mode admission: `N` rows of a set")
+	f.BoolVar(&x.qualityFirst, "quality-first", false, "mode admission: score events by the query of the moment, which needs no learning")
 	f.StringSliceVar(&x.plots, "plot", nil, "draw losses and held-out agreement into `FILES` (.svg, .png)")
 	f.BoolVar(&x.asJSON, "json", false, "print the report as one JSON object")
 	f.StringVar(&x.expect, "expect", "", "fail unless the hash of what was trained is `HASH`")
@@ -169,10 +171,12 @@ func (x *calibrateFlags) check(c *cobra.Command, args []string) error {
 		return usagef("calibrate: no directory: say with -o DIR where the adapter goes")
 	case x.mode == "text" && (len(args) != 1 || x.tasks+x.heldTasks > 0 || x.heldOut != nil):
 		return usagef("calibrate: --mode text takes one file and nothing else to read")
-	case len(args) == 0 && x.tasks == 0:
+	case len(args) == 0 && x.tasks == 0 && !x.qualityFirst:
 		return usagef("calibrate: nothing to read: name text files, or give --tasks N")
 	case x.mode == "admission" && x.adapter == "":
 		return usagef("calibrate: --mode admission teaches beside a calibrated adapter: name it with --adapter")
+	case x.mode != "admission" && x.qualityFirst:
+		return usagef("calibrate: --quality-first is for --mode admission")
 	case x.mode == "admission" && x.plots != nil:
 		return usagef("calibrate: --plot draws calibrations of logits: leave it out in --mode admission")
 	}
@@ -247,9 +251,23 @@ func (x *calibrateFlags) expected(hash string) error {
 // admit teaches the exact tier.
 func (x *calibrateFlags) admit(c *cobra.Command, m *samebit.Model, a *qcc.Adapter, data calib.Data, began time.Time) error {
 	e := qcc.DefaultExact()
-	e.Sets, e.Ways = x.sets, x.ways
+	e.Sets, e.Ways, e.QualityFirst = x.sets, x.ways, x.qualityFirst
 	a, err := calib.WithExact(m.Device(), m.Decoder, a, e)
 	if err != nil {
+		return err
+	}
+	if x.qualityFirst { // nothing to learn
+		path := filepath.Join(x.o.Dir, calib.AdapterFile)
+		if err := os.MkdirAll(x.o.Dir, 0o777); err != nil {
+			return fmt.Errorf("calibrate: %w", err)
+		}
+		err := writeFile(path, func(w io.Writer) error {
+			_, err := a.WriteTo(w)
+			return err
+		})
+		if err == nil {
+			_, err = fmt.Fprintf(c.OutOrStdout(), "adapter %s\n", path)
+		}
 		return err
 	}
 	show := newStepLine(c.ErrOrStderr(), x.a.Steps)
