@@ -30,6 +30,7 @@ var scanGrads = []archiveCase{
 	{[]int{9}, nil, 2, 1, 1, 6, 4, 0, 133, 2, 2, false, nil, "more codes than a block"},
 	{[]int{9}, nil, 1, 1, 1, 6, 4, 0, 2, 131, 2, false, nil, "more scales than a block"},
 	{[]int{9}, nil, 1, 1, 1, 64, 4, 0, 64, 2, 2, false, nil, "whole registers"},
+	{[]int{5}, nil, 1, 1, 1, 1, 2, 0, 40, 50, 1, false, nil, "many sums of one component"},
 	{[]int{12}, nil, 2, 1, 1, 8, 4, 0, 7, 4, 2, false, func(w *backend.ArchiveParams) { w.PerCode = true }, "a division per code"},
 	{[]int{12}, nil, 2, 1, 1, 8, 4, 0, 7, 4, 0, false, func(w *backend.ArchiveParams) { w.Gated, w.Threshold = true, 0.25 }, "a content gate"},
 	{[]int{12}, nil, 2, 1, 1, 8, 4, 0, 7, 4, 0, true, func(w *backend.ArchiveParams) { w.Features = true }, "kernel features"},

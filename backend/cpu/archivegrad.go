@@ -140,7 +140,7 @@ func (j *scanJob) open(s *stream, worker, seg, a, kv int) {
 	if land {
 		marks, resp = m, j.rows*j.group*d
 	}
-	need := 2*m*d + 2*r*d + n*r + 8*j.ms + 5*j.ms*d + 5*m + 2*d + 3*r + r*d + marks*(2*d+1) + resp + j.rows*(4*m+j.group*(m+2*j.ms))
+	need := m*d + 3*r*d + n*r + 9*j.ms + max(j.ms, d) + 4*j.ms*d + 4*m + d + 3*r + marks*(2*d+1) + resp + j.rows*(4*m+j.group*(m+2*j.ms))
 	tmp := s.tmp(worker, need+16*40)
 	take := func(n int) []float32 {
 		v := tmp[:n:n]
@@ -325,7 +325,7 @@ func (j *scanJob) read(i, q int) {
 	if w.PerCode {
 		for c, b := range j.b {
 			inv := 1 / greater(j.den[c], 1e-8)
-			j.t[c], num[c], den[c] = b*inv, j.w[c]*inv, 0
+			j.t[c], num[c], den[c] = float32(b*inv), float32(j.w[c]*inv), 0
 			if !(j.den[c] < 1e-8) {
 				den[c] = -float32(num[c] * j.t[c])
 			}
@@ -335,7 +335,7 @@ func (j *scanJob) read(i, q int) {
 		j.mixed(j.p, j.mix, j.b)
 		mass, slope := dot(phi, j.f), float32(0)
 		inv := 1 / greater(mass, 1e-8)
-		value = dot(phi, j.p) * inv
+		value = float32(dot(phi, j.p) * inv)
 		if !(mass < 1e-8) {
 			slope = -float32(value * inv)
 		}

@@ -113,8 +113,8 @@ func (s *Sequence[F]) readBack(i, head int) readGrad[F] {
 	if s.PerCode {
 		for c := range b {
 			inv, w := 1/greater(s.Den[c], 1e-8), F(mix[c]*phi[c/s.S])
-			t[c] = b[c] * inv
-			r.num[c] = w * inv
+			t[c] = F(b[c] * inv)
+			r.num[c] = F(w * inv)
 			if !(s.Den[c] < 1e-8) {
 				r.den[c] = -F(r.num[c] * t[c])
 			}
@@ -126,7 +126,7 @@ func (s *Sequence[F]) readBack(i, head int) readGrad[F] {
 		}
 		mass := m.Dot(phi, f)
 		inv := 1 / greater(mass, 1e-8)
-		value = m.Dot(phi, p) * inv
+		value = F(m.Dot(phi, p) * inv)
 		var h F
 		if !(mass < 1e-8) {
 			h = -F(value * inv)
@@ -134,7 +134,7 @@ func (s *Sequence[F]) readBack(i, head int) readGrad[F] {
 		for c := range b {
 			w := F(mix[c] * phi[c/s.S])
 			t[c] = m.FMA(b[c], inv, F(h*s.Den[c]))
-			r.num[c], r.den[c] = w*inv, w*h
+			r.num[c], r.den[c] = F(w*inv), F(w*h)
 		}
 	}
 	for c := range p {
@@ -267,9 +267,9 @@ func (s *Sequence[F]) writeBack(i int, num, den []F, reads []readGrad[F], e *eve
 	k, v, dk, dv := s.Address(j), s.Value(j), s.DAddress(j), s.DValue(j)
 	for c := range den {
 		r := s.Decay[c%s.S]
-		den[c] *= r
+		den[c] = F(den[c] * r)
 		for d := range s.D {
-			num[c*s.D+d] *= r
+			num[c*s.D+d] = F(num[c*s.D+d] * r)
 		}
 	}
 	for h := range reads {
