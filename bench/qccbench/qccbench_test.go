@@ -1,12 +1,16 @@
 package qccbench
 
 import (
+	"bytes"
+	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 
 	"samebit/backend"
 	"samebit/backend/cpu"
 	"samebit/bench"
+	"samebit/nn"
 	"samebit/qcc"
 )
 
@@ -57,11 +61,137 @@ func TestSlope(t *testing.T) {
 }
 
 func TestSpeed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a text of 600 tokens with the published shape")
-	}
-	r, err := RunSpeed(t.Context(), device(t), SpeedConfig{Contexts: []int{300}, Tokens: 3, Prompts: []int{300}, Repeat: 1, Chunk: 100}, nil)
+	r, err := RunSpeed(t.Context(), device(t), SpeedConfig{Shell: small, Contexts: []int{300}, Tokens: 3, Prompts: []int{300}, Repeat: 1, Chunk: 100}, nil)
 	if err != nil || len(r.Decode) != 1 || len(r.Prefill) != 1 || r.Decode[0].Speedup <= 0 || r.Prefill[0].Length != 300 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// bounded is a small model and an adapter for it.
+func bounded(t *testing.T, dev backend.Device, window int) (*nn.Decoder, *qcc.Adapter) {
+	t.Helper()
+	d, err := small.open(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := qcc.ModelConfig(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Window = window
+	a, err := qcc.NewAdapter(d, qcc.Retrofit{Config: c}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, a
+}
+
+func ids(n int) []int32 {
+	l := make([]int32, n)
+	for i := range l {
+		l[i] = int32((i*i*7 + 3*i) % 64)
+	}
+	return l
+}
+
+// A window that covers the text leaves no difference, a smaller one does, beyond it
+// only.
+func TestRetrofit(t *testing.T) {
+	dev := device(t)
+	d, a := bounded(t, dev, 60)
+	r, err := RunRetrofit(t.Context(), dev, d, a, [][]int32{ids(50)}, RetrofitConfig{Chunk: 16, Gate: 0.99})
+	if err != nil || r.Rows != 50 || r.Top1 != 1 || r.KL > 1e-9 || r.MaxDiff != 0 || r.Beyond.Rows != 0 || r.Passed {
+		t.Errorf("covered: %+v, %v", r, err)
+	}
+	d, a = bounded(t, dev, 10)
+	r, err = RunRetrofit(t.Context(), dev, d, a, [][]int32{ids(50), ids(30)}, RetrofitConfig{Chunk: 16, Gate: 0.5})
+	if err != nil || r.Rows != 80 || r.Beyond.Rows != 60 || len(r.Records) != 2 || r.MaxDiff == 0 || r.KL <= 0 || r.Beyond.Cosine >= r.Cosine {
+		t.Errorf("bounded: %+v, %v", r, err)
+	}
+}
+
+// The published test of random weights passes with attention removed, and says so.
+func TestRandomFidelity(t *testing.T) {
+	r, err := RunRandomFidelity(t.Context(), device(t), RandomConfig{Shell: Shell{Vocab: 64, Hidden: 32, Layers: 1, Heads: 4, Seed: 123}, Lengths: []int{64}, Batch: 1, Window: 8, Codes: 16, Target: 0.98})
+	if err != nil || !r.Passed || !r.Vacuous || r.Lengths[0].NoAttention > r.Lengths[0].Cosine || r.Lengths[0].Cosine >= 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestTradeoff(t *testing.T) {
+	r, err := RunTradeoff(t.Context(), device(t), TradeoffConfig{Shell: small, Length: 60, Window: 8, Codes: 8, Active: 2, Strides: []int{1, 4}, Closeness: []float64{-1}})
+	if err != nil || len(r.Settings) != 3 || r.Settings[0].MSE != 0 || r.Settings[1].MSE == 0 || r.Settings[2].MSE == 0 || r.Settings[1].Stride != 4 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestAssociative(t *testing.T) {
+	c := AssociativeConfig{Trials: 20, Context: 100000, Needles: 4, Near: 4, Random: 10, Dim: 16, Sets: 4, Ways: 2, NearNoise: 0.1, QueryNoise: 0.02, RequireRate: 0.99, RequireRatio: 0.99, Seed: 1}
+	r, err := RunAssociative(t.Context(), device(t), c)
+	if err != nil || !r.Passed || r.Table != 1 || r.Missed != 0 || !r.Oracle || !r.Synthetic || r.Depths[1] > 100000 || r.Depths[0] < 30 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	c.Needles = 12 // more than there are slots
+	r, err = RunAssociative(t.Context(), device(t), c)
+	if err != nil || r.Passed || r.Table != 0 || r.Needle == 0 || r.Missed == 0 {
+		t.Errorf("too many needles: %+v, %v", r, err)
+	}
+}
+
+func TestRetrieval(t *testing.T) {
+	var file bytes.Buffer
+	n, err := WriteStrict(&file, StrictConfig{Lengths: []int{40, 50}, Vocab: 8, QueryAt: 0.9, Seed: 1, RandomMarker: true, RandomFiller: true})
+	if err != nil || n != 10 {
+		t.Fatalf("%d records, %v", n, err)
+	}
+	var x Retrieval
+	if err := json.Unmarshal(file.Bytes()[:bytes.IndexByte(file.Bytes(), '\n')], &x); err != nil || len(x.IDs) != 40 || x.Target != 36 || x.IDs[36] != x.IDs[0] || x.IDs[1] != x.Answers[0] || x.IDs[37] != x.IDs[1] {
+		t.Errorf("%+v, %v", x, err)
+	}
+	dev := device(t)
+	d, a := bounded(t, dev, 60)
+	r, err := RunRetrieval(t.Context(), dev, d, a, &file, RetrievalConfig{Chunk: 16, Target: 0.98, CompareFull: true})
+	if err != nil || r.Records != 10 || r.Accuracy != r.Full || math.Abs(r.Cosine-1) > 1e-9 || r.Passed {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for what, text := range map[string]string{
+		"nothing": "", "no JSON": "{", "no target": `{"input_ids": [1, 2], "target_position": 2, "answers": [1]}`,
+		"no answer": `{"input_ids": [1, 2], "target_position": 1}`, "a foreign token": `{"input_ids": [1, 64], "target_position": 1, "answers": [1]}`,
+	} {
+		d, a := bounded(t, dev, 60)
+		if _, err := RunRetrieval(t.Context(), dev, d, a, strings.NewReader(text), RetrievalConfig{Chunk: 16}); err == nil {
+			t.Errorf("%s was taken", what)
+		}
+	}
+}
+
+func TestServing(t *testing.T) {
+	dev := device(t)
+	d, a := bounded(t, dev, 16)
+	l, err := RunLatency(t.Context(), dev, d, a, LatencyConfig{Length: 60, Repeats: 2, Tokens: 3, Chunk: 32})
+	if err != nil || l.QCC.TTFT.P50 <= 0 || l.Full.TPOT.P99 < l.Full.TPOT.P50 || l.Speedup.TPOT.P50 <= 0 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	d, a = bounded(t, dev, 16)
+	// A page of 64 slots takes 4 · 2 · 4 · 64 · 8 · 4 bytes; 500 rows have eight.
+	c, err := RunConcurrency(t.Context(), dev, d, a, ConcurrencyConfig{Length: 500, Tokens: 2, Batches: []int{1, 2}, Chunk: 32, BudgetBytes: 3 * 8 * 32768 / 2})
+	if err != nil || c.QCC != 2 || c.Full != 1 || len(c.Batches) != 4 || c.Batches[3].Status != "oom" || c.Batches[2].PerSecond <= 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	d, a = bounded(t, dev, 60)
+	p, err := RunPerplexity(t.Context(), dev, d, a, ids(50), PerplexityConfig{Chunk: 16})
+	if err != nil || p.Tokens != 49 || p.Ratio != 1 || math.Abs(math.Log(p.QCC.Perplexity)-p.Full.NLL) > 1e-9 || p.QCC.Buckets[3] <= 0 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if x := tail([]float64{4, 1, 2, 3, 5}); x.Mean != 3 || x.P50 != 3 || math.Abs(x.P95-4.8) > 1e-12 {
+		t.Errorf("%+v", x)
+	}
+}
+
+func TestAudit(t *testing.T) {
+	r, err := RunAudit(t.Context(), device(t), AuditConfig{Shell: small, Lengths: []int{500, 100000}, QualityLengths: []int{32}, Window: 16, Codes: 4, QualityTarget: 0.9, FullMax: 500})
+	if err != nil || r.State["500"].Status != "fail" || r.State["100000"].Status != "pass" || r.Latency["100000"].Status != "missing" || r.Latency["500"].Status == "missing" ||
+		r.Retrieval.Status != "missing" || !r.Quality.Vacuous {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -73,6 +73,10 @@ type DecodeResult struct {
 	Full    float64 `json:"full_seconds"`
 	Speedup float64 `json:"speedup"`
 	Elements
+
+	// Of the time that processors spent, which other programs disturb less.
+	QCCProcessor  float64 `json:"qcc_processor_seconds"`
+	FullProcessor float64 `json:"full_processor_seconds"`
 }
 
 // RunDecode times one text with a model of random weights and with its retrofit.
@@ -88,7 +92,7 @@ func RunDecode(ctx context.Context, dev backend.Device, length int, c DecodeConf
 	}
 	r.Elements = elements(p.own.Config, len(p.own.Layers), length)
 	s, err := p.both(length, c)
-	r.QCC, r.Full, r.Speedup = s.QCC, s.Full, s.Speedup
+	r.QCC, r.Full, r.Speedup, r.QCCProcessor, r.FullProcessor = s.QCC, s.Full, s.Speedup, s.QCCProcessor, s.FullProcessor
 	if e := p.close(); err == nil {
 		err = e
 	}
@@ -189,6 +193,7 @@ func slope(x, y []float64) float64 {
 // whole prompts.
 type SpeedConfig struct {
 	RunID    string
+	Shell    Shell
 	Contexts []int // rows before the tokens that are decoded
 	Tokens   int   // decoded and timed behind each, exact and bounded in turn
 	Prompts  []int
@@ -215,7 +220,7 @@ type SpeedPoint struct {
 	FullProcessor float64 `json:"full_processor_seconds"`
 }
 
-// RunSpeed compares a retrofit of the published shape with the model that it was made
+// RunSpeed compares a retrofit of random weights with the model that it was made
 // of: same weights, rows, threads and kernels, in turn, so that a loaded machine slows
 // both. Behind a context the exact model decodes over a cache of random rows, since
 // only its time is asked for, and the bounded one over what it left of a text.
@@ -229,7 +234,7 @@ func RunSpeed(ctx context.Context, dev backend.Device, c SpeedConfig, progress f
 	if err := d.check(append(append([]int(nil), c.Contexts...), c.Prompts...)...); err != nil {
 		return r, err
 	}
-	p, err := openPair(ctx, dev, Published, func(q *qcc.Config) { q.MaxPosition = 131072 })
+	p, err := openPair(ctx, dev, c.Shell, func(q *qcc.Config) { q.MaxPosition = 131072 })
 	if err != nil {
 		return r, err
 	}

@@ -20,7 +20,9 @@ type qccFlags struct {
 // newBenchQCC are the measurements of attention of constant memory. Each prints one
 // JSON object.
 func newBenchQCC() []*cobra.Command {
-	return []*cobra.Command{benchQCCDecode(), benchQCCScaling(), benchQCCSpeed(), benchQCCStreaming(), benchQCCLong()}
+	return []*cobra.Command{benchQCCDecode(), benchQCCScaling(), benchQCCSpeed(), benchQCCTradeoff(), benchQCCLong(), benchQCCAudit(),
+		benchQCCFullKV(), benchQCCAssociative(), makeQCCStrict(), benchQCCRetrieval(), benchQCCRetrofit(), benchQCCPerplexity(),
+		benchQCCLatency(), benchQCCConcurrency(), benchQCCStreaming()}
 }
 
 // qccCommand makes a command whose run prints a result.
@@ -100,7 +102,7 @@ logarithm of the time over that of the length: 1 is linear.`,
 }
 
 func benchQCCSpeed() *cobra.Command {
-	var cfg qccbench.SpeedConfig
+	cfg := qccbench.SpeedConfig{Shell: qccbench.Published}
 	var decode, prefill []float64
 	c := qccCommand("speed", "Compare decoding behind long contexts, and prompts, with a full cache", `Compare a retrofit of the published shape (2 layers, 256 wide, 8 heads, 4,096
 tokens, window 128, 16 codes, 4 scales) with the model of random weights that it was
