@@ -78,7 +78,7 @@ func (a *Asker) Append(ctx context.Context, rows []state.Row) error {
 	defer func(no bool) { s.NoLogits, s.At = no, nil }(s.NoLogits)
 	s.NoLogits = true
 	for done := 0; done < len(rows); {
-		n := min(a.cfg.ChunkRows, len(rows)-done)
+		n := a.next(len(rows) - done)
 		from := a.Len()
 		s.At = s.At[:0]
 		for _, q := range a.questions {

@@ -108,7 +108,7 @@ func (r *Runner) fits(rows int) error {
 // chunks runs rows in passes; last is what is wanted of the last one.
 func (r *Runner) chunks(ctx context.Context, rows []state.Row, last Want) error {
 	for done := 0; done < len(rows); {
-		n := min(r.cfg.ChunkRows, len(rows)-done)
+		n := r.next(len(rows) - done)
 		want := WantNone
 		if done+n == len(rows) {
 			want = last
@@ -122,6 +122,11 @@ func (r *Runner) chunks(ctx context.Context, rows []state.Row, last Want) error 
 		}
 	}
 	return nil
+}
+
+// next is the number of the rows that are left that the next pass takes.
+func (r *Runner) next(left int) int {
+	return state.Room(r.State(), min(r.cfg.ChunkRows, left))
 }
 
 func (r *Runner) pass(ctx context.Context, rows []state.Row, want Want) error {
@@ -176,7 +181,7 @@ func (r *Runner) AppendAll(ctx context.Context, rows []state.Row, each func(row 
 		return fmt.Errorf("nn: logits of a lower half, which has no head: use AppendHidden")
 	}
 	for done := 0; done < len(rows); {
-		n := min(r.cfg.ChunkRows, len(rows)-done)
+		n := r.next(len(rows) - done)
 		if err := r.pass(ctx, rows[done:done+n], WantAll); err != nil {
 			return err
 		}
@@ -203,7 +208,7 @@ func (r *Runner) AppendHidden(ctx context.Context, rows []state.Row, each func(r
 	defer func(no bool) { s.NoLogits = no }(s.NoLogits)
 	s.NoLogits = true
 	for done := 0; done < len(rows); {
-		n := min(r.cfg.ChunkRows, len(rows)-done)
+		n := r.next(len(rows) - done)
 		if err := r.pass(ctx, rows[done:done+n], WantAll); err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ func Compile(ctx context.Context, d *nn.Decoder, r *nn.Runner, cfg CompileConfig
 	if err != nil {
 		return nil, err
 	}
-	if err := compilable(d); err != nil {
+	if err := countless(d, "compiling"); err != nil {
 		return nil, err
 	}
 	rows := append([]state.Row(nil), r.History()...)
@@ -100,19 +100,19 @@ func Compile(ctx context.Context, d *nn.Decoder, r *nn.Runner, cfg CompileConfig
 	return keep(d, f, rows, kept)
 }
 
-// compilable refuses models whose attention does not only depend on which keys there
-// are.
-func compilable(d *nn.Decoder) error {
+// countless refuses models whose attention does not only depend on which keys there
+// are; what is what is done to them.
+func countless(d *nn.Decoder, what string) error {
 	if d.Shapes.KV.Layers == 0 {
-		return fmt.Errorf("qcc: compiling a model without full attention: %w", ErrConfig)
+		return fmt.Errorf("qcc: %s a model without full attention: %w", what, ErrConfig)
 	}
 	for i := range d.Blocks {
 		switch m := d.Blocks[i].Mix.(type) {
 		case *Mixer:
-			return fmt.Errorf("qcc: compiling a model whose block %d has an archive: %w", i, ErrConfig)
+			return fmt.Errorf("qcc: %s a model whose block %d has an archive: %w", what, i, ErrConfig)
 		case *nn.Attention:
 			if m.Window > 0 {
-				return fmt.Errorf("qcc: compiling a model whose block %d sees a window of %d rows: %w", i, m.Window, ErrConfig)
+				return fmt.Errorf("qcc: %s a model whose block %d sees a window of %d rows: %w", what, i, m.Window, ErrConfig)
 			}
 		}
 	}
@@ -154,19 +154,24 @@ func keep(d *nn.Decoder, r *nn.Runner, rows []state.Row, kept [][][]int) (*Compi
 		}
 		rest := d.Shapes
 		rest.KV = state.KVShape{}
-		if rest == (nn.Shapes{}) {
-			return k, nil
-		}
-		other, err := rest.NewState(d.ID)(p)
-		if err != nil {
-			return nil, err
-		}
-		s, ok := other.(*state.Stack)
-		if !ok {
-			s = &state.Stack{Parts: []state.State{other}}
-		}
-		s.Parts = append(s.Parts, k)
-		return s, nil
+		return beside(rest, d.ID, p, k)
 	}
 	return &Compiled{Decoder: &c, Rows: rows, Snapshot: snap, Kept: kept}, nil
+}
+
+// beside is an empty state of what rest describes, with kv as its last part.
+func beside(rest nn.Shapes, id state.ID, p *state.Pool, kv state.State) (state.State, error) {
+	if rest == (nn.Shapes{}) {
+		return kv, nil
+	}
+	other, err := rest.NewState(id)(p)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := other.(*state.Stack)
+	if !ok {
+		s = &state.Stack{Parts: []state.State{other}}
+	}
+	s.Parts = append(s.Parts, kv)
+	return s, nil
 }

@@ -150,55 +150,73 @@ func (k *KV) Keep(slots [][][]int) (*Kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := k.shape
-	pages := pageCount(n)
-	host := make([][]float32, pages) // [2·layers, heads, 64, D] each
-	for i := range host {
-		host[i] = make([]float32, 2*s.Layers*s.Heads*backend.Page*s.Dim)
+	held, err := k.host()
+	if err != nil {
+		return nil, err
 	}
-	next := make([]int, s.Layers*s.Heads) // of each head's slots
-	for p, b := range k.pages[:(k.n+backend.Page-1)/backend.Page] {
-		end := min((p+1)*backend.Page, k.n)
-		err := k.pool.download("", b.t, end-p*backend.Page, func(_ string, t tensor.Tensor) error {
-			for l := range s.Layers {
-				for h := range s.Heads {
-					at := &next[l*s.Heads+h]
-					for ; *at < n && slots[l][h][*at] < end; *at++ {
-						for part := range 2 {
-							to := ((2*l+part)*s.Heads+h)*backend.Page + *at%backend.Page
-							copy(host[*at/backend.Page][to*s.Dim:(to+1)*s.Dim], t.Index(2*l+part).Vec(h, slots[l][h][*at]-p*backend.Page))
-						}
-					}
-				}
-			}
+	return k.keep(held, slots, n, k.n)
+}
+
+// host are copies of the pages' rows, [2·layers, heads, rows, D] each.
+func (k *KV) host() ([]tensor.Tensor, error) {
+	var held []tensor.Tensor
+	for p, b := range k.pages[:pageCount(k.n)] {
+		err := k.pool.download("", b.t, min(backend.Page, k.n-p*backend.Page), func(_ string, t tensor.Tensor) error {
+			held = append(held, t)
 			return nil
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	kept, err := NewKept(k.pool, k.id, s)
+	return held, nil
+}
+
+// keep makes a state of n of the held rows per head, chosen from a sequence of so
+// many rows.
+func (k *KV) keep(held []tensor.Tensor, slots [][][]int, n, rows int) (*Kept, error) {
+	kept, err := NewKept(k.pool, k.id, k.shape)
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range host {
-		pg, err := k.page()
-		if err != nil {
-			kept.trim()
-			return nil, err
+	s := k.shape
+	host := make([]float32, 2*s.Layers*s.Heads*backend.Page*s.Dim)
+	t, err := tensor.FromF32(host, 2*s.Layers, s.Heads, backend.Page, s.Dim)
+	if err != nil {
+		return nil, err
+	}
+	for p := range pageCount(n) {
+		clear(host)
+		for l := range s.Layers {
+			for h := range s.Heads {
+				for i, j := range slots[l][h][p*backend.Page : min((p+1)*backend.Page, n)] {
+					from := held[j/backend.Page]
+					copy(t.Index(2*l).Vec(h, i), from.Index(2*l).Vec(h, j%backend.Page))
+					copy(t.Index(2*l+1).Vec(h, i), from.Index(2*l+1).Vec(h, j%backend.Page))
+				}
+			}
 		}
-		kept.pages = append(kept.pages, pg)
-		t, err := tensor.FromF32(v, 2*s.Layers, s.Heads, backend.Page, s.Dim)
+		pg, err := k.page()
 		if err == nil {
+			kept.pages = append(kept.pages, pg)
 			err = k.pool.upload(pg.t, t, true)
 		}
 		if err != nil {
-			kept.trim()
+			kept.pages.cut(0)
 			return nil, err
 		}
 	}
-	kept.n, kept.slots, kept.rows = n, n, k.n
+	kept.n, kept.slots, kept.rows = n, n, rows
 	return kept, nil
+}
+
+// Keep is KV.Keep of what is there: slots count those that k has now.
+func (k *Kept) Keep(slots [][][]int) (*Kept, error) {
+	s, err := k.KV.Keep(slots)
+	if err == nil {
+		s.rows = k.Len()
+	}
+	return s, err
 }
 
 func (k *KV) checkKeep(slots [][][]int) (n int, err error) {
