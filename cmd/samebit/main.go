@@ -111,7 +111,7 @@ alone. Exit codes: 0, 1 for a failure, 2 for wrong usage, 130 for an interrupt.`
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newRun(), newChat(), newInspect(), newTokenize(), newParity(), newDoctor(), newBench(), newTransfer(), newRelay(), newEvalSelectors(), newTrain(), newJudge(), newCalibrate(), newGate())
+	root.AddCommand(newRun(), newChat(), newInspect(), newTokenize(), newParity(), newDoctor(), newBench(), newTransfer(), newRelay(), newEvalSelectors(), newEvalMemory(), newTrain(), newJudge(), newCalibrate(), newGate())
 	root.SetHelpCommand(&cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Show how a command is used",

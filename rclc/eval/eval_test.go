@@ -67,7 +67,7 @@ func TestBootstrap(t *testing.T) {
 	if got := Bootstrap(nil, 1); got != (Interval{}) {
 		t.Errorf("of nothing: %v", got)
 	}
-	if got := Bootstrap([]float64{1, 1, 1}, 1); got != (Interval{3, 1, 1, 1}) {
+	if got := Bootstrap([]float64{1, 1, 1}, 1); got != (Interval{N: 3, Mean: 1, Low: 1, High: 1}) {
 		t.Errorf("of ones: %v", got)
 	}
 	var v []float64

@@ -1,12 +1,11 @@
 package eval
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"unicode"
 
-	"gonum.org/v1/gonum/stat"
+	"samebit/internal/interval"
 )
 
 // Normalise folds case, removes everything but letters, digits, underscores and
@@ -43,32 +42,7 @@ func (c *Case) Contains(answer string) bool {
 }
 
 // Interval is a mean and its 95 % bootstrap interval.
-type Interval struct {
-	N    int     `json:"n"`
-	Mean float64 `json:"mean"`
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
-}
+type Interval = interval.Interval
 
-// resamples is the number of bootstrap draws.
-const resamples = 2000
-
-// Bootstrap returns the mean of values and the percentile bootstrap interval of
-// 95 %: the 2.5 % and 97.5 % quantiles of the means of 2000 resamples with
-// replacement. The same seed gives the same interval.
-func Bootstrap(values []float64, seed uint64) Interval {
-	n := len(values)
-	if n == 0 {
-		return Interval{}
-	}
-	r := rand.New(rand.NewPCG(seed, uint64(n)))
-	means, draw := make([]float64, resamples), make([]float64, n)
-	for i := range means {
-		for j := range draw {
-			draw[j] = values[r.IntN(n)]
-		}
-		means[i] = stat.Mean(draw, nil)
-	}
-	slices.Sort(means)
-	return Interval{N: n, Mean: stat.Mean(values, nil), Low: stat.Quantile(0.025, stat.Empirical, means, nil), High: stat.Quantile(0.975, stat.Empirical, means, nil)}
-}
+// Bootstrap is that of package interval.
+func Bootstrap(values []float64, seed uint64) Interval { return interval.Bootstrap(values, seed) }

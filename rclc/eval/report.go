@@ -182,11 +182,3 @@ func writeKind(w io.Writer, rows []Row) error {
 	})
 	return t.Flush()
 }
-
-// String is the interval in percent, "" for none.
-func (i Interval) String() string {
-	if i.N == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.0f [%.0f, %.0f]", 100*i.Mean, 100*i.Low, 100*i.High)
-}

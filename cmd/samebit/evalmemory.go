@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"samebit/models"
+	"samebit/qcc"
+	"samebit/qcc/eval"
+)
+
+// memoryReport is what eval-memory --json prints.
+type memoryReport struct {
+	Model    string       `json:"model"`
+	Revision string       `json:"revision"`
+	Device   string       `json:"device"`
+	Version  string       `json:"version"`
+	Seed     uint64       `json:"seed"`
+	Totals   []eval.Total `json:"totals"`
+	Rows     []eval.Row   `json:"rows"`
+}
+
+func newEvalMemory() *cobra.Command {
+	var mf modelFlags
+	var cfg eval.Config
+	var taskNames, plots []string
+	var text, adapter, results string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "eval-memory [flags]",
+		Short: "Compare memories of constant size by the bytes they hold",
+		Long: `A model reads generated texts with memories of constant size and answers questions
+about them; the same model with its full cache stands beside. An answer is right if
+every token of it is the model's first choice. Budgets are rows of keys and values:
+each memory spends the bytes of so many rows, and what it really holds is counted.
+
+Memories are full (everything), window (the last rows), sinks (the first four and the
+last), sieve (qcc.Sieve: the first, the last and those whose keys are unlike the
+others), table (window and exact tier, joined by mass), archive (as published, or the
+one of --adapter) and compile (rows chosen by the question, which the others do not
+know when they read). Tasks are those of training (keyvalue, facts, documents, table)
+for the models in the program and English ones (recall, single, multikey, variables,
+words) for others. With --text, held-out text is read as well: perplexity, and how
+near the predictions are to those of the full cache.
+
+Intervals are 95 % bootstraps over contexts. With --results each result is kept as it
+comes, and the same command goes on where it was stopped.`,
+		Example: `  samebit eval-memory
+  samebit eval-memory --budgets 128,256,512 --rows 512,1024,2048 --contexts 40 --plot memory.svg
+  samebit eval-memory -m model.gguf --memories window,sinks,sieve,compile --pairs 4,16,64 --text book.txt --results out.jsonl`,
+		Args: noArgs,
+	}
+	mf.register(c)
+	f := c.Flags()
+	f.StringSliceVar(&cfg.Methods, "memories", eval.Streaming, "`LIST` of memories to compare")
+	f.IntSliceVar(&cfg.Budgets, "budgets", []int{128, 256}, "`LIST` of budgets, rows of keys and values, multiples of 64")
+	f.StringSliceVar(&taskNames, "tasks", nil, "`LIST` of tasks (default: those that fit the model)")
+	f.IntSliceVar(&cfg.Lengths, "rows", []int{512}, "`LIST` of lengths of the texts, in tokens, about")
+	f.IntSliceVar(&cfg.Pairs, "pairs", []int{16}, "`LIST` of numbers of pairs of the task recall")
+	f.IntVar(&cfg.Contexts, "contexts", 8, "`N` texts for each task and length")
+	f.IntVar(&cfg.Questions, "questions", 8, "at most `N` questions about each text")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "`N` that begins all random draws")
+	f.StringVar(&text, "text", "", "held-out text in `FILE`")
+	f.StringVar(&adapter, "adapter", "", "adapter in `FILE` for the memory archive, at every budget")
+	f.StringVar(&results, "results", "", "keep each result in `FILE`, and do not repeat what is in it")
+	f.StringSliceVar(&plots, "plot", nil, "draw right answers against bytes into `FILES` (.svg, .png)")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		err := errors.Join(mf.check(), oneOf("memories", eval.Methods, cfg.Methods...), oneOf("tasks", words(append(slices.Clone(eval.Forms), eval.English...)), taskNames...),
+			atLeast("budgets", 64, cfg.Budgets...), atLeast("rows", 32, cfg.Lengths...), atLeast("pairs", 1, cfg.Pairs...),
+			atLeast("contexts", 1, cfg.Contexts), atLeast("questions", 1, cfg.Questions), checkPlots(plots))
+		if err != nil {
+			return usageError{err}
+		}
+		for _, b := range cfg.Budgets {
+			if b%64 != 0 {
+				return usagef("--budgets %d: want multiples of 64", b)
+			}
+		}
+		var book []byte
+		if text != "" { // a wrong name is told before the model is loaded
+			if book, err = os.ReadFile(text); err != nil {
+				return fmt.Errorf("eval-memory: %w", err)
+			}
+		}
+		m, done, err := mf.open(c)
+		if err != nil {
+			return err
+		}
+		defer done()
+		for _, t := range taskNames {
+			cfg.Tasks = append(cfg.Tasks, eval.Task(t))
+		}
+		if cfg.Tasks == nil && !slices.Contains(models.Names, resolveModel(mf.path)) {
+			cfg.Tasks = eval.English
+		}
+		if book != nil {
+			cfg.Text = m.Tokenizer.EncodePlain(nil, string(book))
+		}
+		if adapter != "" {
+			b, err := os.ReadFile(adapter)
+			if err == nil {
+				cfg.Adapter, err = qcc.ReadAdapter(bytes.NewReader(b))
+			}
+			if err != nil {
+				return fmt.Errorf("eval-memory: adapter: %w", err)
+			}
+		}
+		if results != "" {
+			keep, err := resumeMemory(results, &cfg)
+			if err != nil {
+				return err
+			}
+			defer keep.Close()
+		}
+		bar := newBar("contexts", false)
+		cfg.Progress = bar.rows
+		got, err := eval.Run(c.Context(), eval.Model{Decoder: m.Decoder, Device: m.Device(), Pool: m.Pool(), Tokenizer: m.Tokenizer}, cfg)
+		bar.finish()
+		if err != nil {
+			return err
+		}
+		for _, p := range plots {
+			if err := plotMemory(p, eval.Totals(got, cfg.Seed)); err != nil {
+				return err
+			}
+		}
+		if asJSON {
+			info := m.Device().Info()
+			return printJSON(c.OutOrStdout(), memoryReport{Model: filepath.Base(resolveModel(mf.path)), Revision: m.Decoder.ID.String(), Device: info.Name + " " + info.Kernels, Version: version(),
+				Seed: cfg.Seed, Totals: eval.Totals(got, cfg.Seed), Rows: eval.Rows(got, cfg.Seed)})
+		}
+		return eval.WriteTable(c.OutOrStdout(), got, cfg.Seed)
+	}
+	return c
+}
+
+func words(l []eval.Task) []string {
+	out := make([]string, len(l))
+	for i, t := range l {
+		out[i] = string(t)
+	}
+	return out
+}
+
+// resumeMemory reads what an earlier run left in a file and appends to it.
+func resumeMemory(path string, cfg *eval.Config) (io.Closer, error) {
+	b, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("eval-memory: results: %w", err)
+	}
+	if cfg.Have, err = eval.Read(bytes.NewReader(b)); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("eval-memory: results: %w", err)
+	}
+	whole := int64(strings.LastIndexByte(string(b), '\n') + 1) // a line that was cut off goes
+	if err := errors.Join(f.Truncate(whole), second(f.Seek(whole, io.SeekStart))); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("eval-memory: results: %w", err)
+	}
+	cfg.Emit = func(r eval.Result) error { return printJSON(f, r) }
+	return f, nil
+}
+
+func second[T any](_ T, err error) error { return err }
