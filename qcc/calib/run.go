@@ -107,6 +107,9 @@ func (r *run) open(ctx context.Context, data Data) error {
 	if r.chosen, err = ChooseLayers(r.o.Layers, len(r.from.Layers)); err != nil {
 		return err
 	}
+	if err := data.fit(r.teacher); err != nil {
+		return err
+	}
 	id, err := runID(r.teacher.ID, r.from, data, r.o)
 	if err != nil {
 		return err
@@ -117,9 +120,6 @@ func (r *run) open(ctx context.Context, data Data) error {
 	r.skipped = all - len(data.Train) - len(data.HeldOut)
 	if len(data.Train) == 0 {
 		return fmt.Errorf("calib: none of the sequences is longer than the window and sinks of %d tokens: %w", r.first, ErrNothing)
-	}
-	if err := data.fit(r.teacher); err != nil {
-		return err
 	}
 	var p progress
 	saved, err := r.openLog(id, &p)
