@@ -207,6 +207,11 @@ func (x *session) run() []float32 {
 	ids, chosen := alloc(tensor.I32, rows), alloc(tensor.I32, rows, 1)
 	h, y, z, o, weights := f(rows, c), f(rows, c), f(rows, 5), f(rows, c), f(rows, 1)
 	seg := backend.Seg{Rows: rows, Slot: slots, Pos: slots, KV: []tensor.Tensor{f(2, heads, backend.Page, c/heads), f(2, heads, backend.Page, c/heads)}}
+	seg.Archive = &backend.ArchiveSeg{Slot: slots, Window: []tensor.Tensor{f(2, heads, backend.Page, c/heads), f(2, heads, backend.Page, c/heads)},
+		In:  backend.ArchiveBank{Num: f(1, heads, 2, c/heads), Den: f(1, heads, 2)},
+		Out: backend.ArchiveBank{Num: f(1, heads, 2, c/heads), Den: f(1, heads, 2)}}
+	archive := &backend.ArchiveParams{WindowParams: backend.WindowParams{Scale: 0.125, Window: 8}, Codes: f(heads, 2, c/heads), Mix: f(heads, 2, 1), Decay: []float32{0.5}, Gain: []float32{0.25}}
+	dw, total, remote := f(5, c), f(1), f(rows, c)
 	rope, err := backend.NewRoPE(1e4, 64, backend.Scaling{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -222,6 +227,10 @@ func (x *session) run() []float32 {
 		s.NormRoPE(y.Heads(heads, c/heads), q, tensor.Tensor{}, 0, rope, p)
 		s.PutKV(p, 0, q, q)
 		s.Attention(o.Heads(heads, c/heads), y.Heads(heads, c/heads), p, 0, 0.125, rows)
+		s.(backend.Archive).PutWindow(p, 0, q, q, tensor.Tensor{})
+		s.(backend.Archive).ArchiveScan(remote.Heads(heads, c/heads), q, p, 0, archive)
+		s.(backend.Grad).WeightGrad(dw, z, h, p)
+		s.(backend.Grad).SumSquares(total, dw)
 		s.Route(chosen, weights, z, 1, false)
 		s.Experts(y, o, chosen, weights, []backend.Weight{up, up, up, up, up}, []backend.Weight{up, up, up, up, up}, []backend.Weight{down, down, down, down, down})
 		return s.Sync()
