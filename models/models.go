@@ -23,10 +23,11 @@ import (
 // Default is the model for whoever names none.
 const Default = "tiny"
 
-// Names are all models: tiny is dense, of the architecture of Qwen3.
-var Names = []string{"tiny"}
+// Names are all models: tiny is dense, of the architecture of Qwen3; tiny-hybrid has
+// attention and Gated DeltaNet layers, as Qwen3.5 has.
+var Names = []string{"tiny", "tiny-hybrid"}
 
-//go:embed tiny
+//go:embed tiny tiny-hybrid
 var files embed.FS
 
 // Open returns the directory of a model: config.json, tokenizer.json,

@@ -5,6 +5,7 @@ package train
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -70,6 +71,7 @@ type Optimiser struct {
 	Rate   float64 `json:"rate"`
 	Floor  float64 `json:"floor"` // fraction of the rate that the cosine ends at
 	Warmup int     `json:"warmup"`
+	Steps  int     `json:"steps,omitempty"` // that the cosine takes, the floor after it; 0 means all
 	Beta2  float64 `json:"beta2,omitempty"` // 0 means 0.999
 	Decay  float64 `json:"decay"`
 	Clip   float64 `json:"clip"`
@@ -151,8 +153,8 @@ func (c *Config) check() error {
 		}
 	}
 	o := c.Optimiser
-	if !(o.Rate > 0 && o.Rate < 1) || !(o.Floor >= 0 && o.Floor <= 1) || o.Warmup < 0 || !(o.Beta2 >= 0 && o.Beta2 < 1) || !(o.Decay >= 0 && o.Decay < 1) || !(o.Clip >= 0) {
-		return fmt.Errorf("optimiser is %+v: rate in (0, 1), floor in [0, 1], warmup and clip not negative, beta2 and decay in [0, 1)", o)
+	if !(o.Rate > 0 && o.Rate < 1) || !(o.Floor >= 0 && o.Floor <= 1) || o.Warmup < 0 || o.Steps < 0 || o.Steps > c.Steps() || !(o.Beta2 >= 0 && o.Beta2 < 1) || !(o.Decay >= 0 && o.Decay < 1) || !(o.Clip >= 0) {
+		return fmt.Errorf("optimiser is %+v: rate in (0, 1), floor in [0, 1], warmup and clip not negative, steps from 0 to those of all stages, beta2 and decay in [0, 1)", o)
 	}
 	if !(c.Residual >= 0 && c.Residual <= 10) {
 		return fmt.Errorf("residual is %g: from 0 to 10", c.Residual)
@@ -193,7 +195,7 @@ func (c *Config) stage(n int) *Stage {
 }
 
 func (c *Config) schedule() grad.Schedule {
-	return grad.Schedule{Peak: c.Optimiser.Rate, Warmup: c.Optimiser.Warmup, Total: c.Steps(), Floor: c.Optimiser.Floor}
+	return grad.Schedule{Peak: c.Optimiser.Rate, Warmup: c.Optimiser.Warmup, Total: cmp.Or(c.Optimiser.Steps, c.Steps()), Floor: c.Optimiser.Floor}
 }
 
 // shape completes the model's config.json for a vocabulary of n ids, and reads it.

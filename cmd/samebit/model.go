@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	modelHelp   = "`PATH` of the model: a .gguf file or a Hugging Face directory; tiny is in the program (default)"
+	modelHelp   = "`PATH` of the model: a .gguf file or a Hugging Face directory; tiny (default) and tiny-hybrid are in the program"
 	fetchedHelp = "`PATH` of the model: a .gguf file or a Hugging Face directory (default: the one that scripts/fetch-weights.sh fetched)"
 )
 
