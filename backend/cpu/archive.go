@@ -27,6 +27,7 @@ type archiveOp struct {
 	rank          int
 	head          [][]float32 // by worker: memory of a head
 	open          []head      // by worker
+	tables        []table     // by worker
 	again         []bool      // by segment: the last read serves
 }
 

@@ -18,39 +18,103 @@ func (s *stream) ExactTier(dst, weight, q tensor.Tensor, p backend.Plan, layer i
 	if s.err != nil {
 		return
 	}
+	if o.tables == nil {
+		o.tables = make([]table, s.threads())
+	}
 	s.run(len(s.plan.segs)*o.heads, tableBody)
 }
 
-// table is the exact tier of one head of one sequence.
+// table is the exact tier of one head of one sequence. Keys lie a second time with
+// lanes over slots, so that a row meets all of them at once; every slot's chain is that
+// of its DOT. Memory is a worker's and serves again.
 type table struct {
 	s                      *stream
 	w                      *backend.ExactParams
-	h, d                   int
+	h, d, n                int // head, width, slots
 	key, value, score, age []float32
-	next, codes            []float32
+	next                   []float32
 	k, v, address, unit    []float32
-	cand                   []int
-	near                   []float32
+
+	turned, length []float32 // keys [D, slots]; their lengths
+	like           []float32 // products of a row with all keys
+	sets, setLen   []float32 // set codes [D, sets]; their lengths
+	near           []float32 // cosines of a row with all set codes
+	in             []bool    // sets
+	cand, held     []int     // slots
+	soft, rows     []float32
+
+	floats []float32 // what the slices above are cut from
+}
+
+// open sets the table up for a head of a sequence.
+func (t *table) open(s *stream, g *backend.Seg, head int) {
+	o := &s.arch
+	in, out := &g.Archive.In, &g.Archive.Out
+	t.s, t.w, t.h, t.d = s, o.exact, head, o.d
+	t.key, t.value = carried(g, in.Key, out.Key, o.layer, head, 0), carried(g, in.Value, out.Value, o.layer, head, 0)
+	t.score, t.age = carried(g, in.Score, out.Score, o.layer, head, float32(math.Inf(-1))), carried(g, in.Age, out.Age, o.layer, head, 0)
+	next, _ := out.Next.Index(o.layer).F32()
+	t.next = next[head : head+1]
+	t.next[0] = 0
+	if g.Slot > 0 {
+		before, _ := in.Next.Index(o.layer).F32()
+		t.next[0] = before[head]
+	}
+	t.n = len(t.score)
+	sets := 0
+	if t.w.SetCodes.Valid() {
+		sets = t.w.Sets
+	}
+	t.floats = grow(t.floats, 4*t.d+t.n*(2*t.d+3)+sets*(t.d+2))
+	tmp := t.floats
+	take := func(n int) []float32 {
+		v := tmp[:n:n]
+		tmp = tmp[n:]
+		return v
+	}
+	t.k, t.v, t.address, t.unit = take(t.d), take(t.d), take(t.d), take(t.d)
+	t.turned, t.rows, t.length, t.like, t.soft = take(t.n*t.d), take(t.n*t.d), take(t.n), take(t.n), take(t.n)
+	t.sets, t.setLen, t.near = take(sets*t.d), take(sets), take(sets)
+	for j := range t.n {
+		t.turn(j)
+	}
+	if sets > 0 {
+		codes, _ := t.w.SetCodes.Index(head).F32()
+		for i := range sets {
+			c := codes[i*t.d : (i+1)*t.d]
+			for d, x := range c {
+				t.sets[d*sets+i] = x
+			}
+			t.setLen[i] = s.length(c)
+		}
+	}
+	if cap(t.in) < t.w.Sets {
+		t.in = make([]bool, t.w.Sets)
+	}
+	t.in = t.in[:t.w.Sets]
+}
+
+// turn takes a slot's key over into what lies by lanes.
+func (t *table) turn(j int) {
+	k := t.keyOf(j)
+	if !t.filled(j) { // nobody reads its products
+		for d := range k {
+			t.turned[d*t.n+j] = 0
+		}
+		t.length[j] = 0
+		return
+	}
+	for d, x := range k {
+		t.turned[d*t.n+j] = x
+	}
+	t.length[j] = t.s.length(k)
 }
 
 func tableBody(s *stream, worker, chunk int) {
 	o := &s.arch
 	g, w := &s.plan.segs[chunk/o.heads], o.exact
-	in, out := &g.Archive.In, &g.Archive.Out
-	t := &table{s: s, w: w, h: chunk % o.heads, d: o.d}
-	t.key, t.value = carried(g, in.Key, out.Key, o.layer, t.h, 0), carried(g, in.Value, out.Value, o.layer, t.h, 0)
-	t.score, t.age = carried(g, in.Score, out.Score, o.layer, t.h, float32(math.Inf(-1))), carried(g, in.Age, out.Age, o.layer, t.h, 0)
-	next, _ := out.Next.Index(o.layer).F32()
-	t.next = next[t.h : t.h+1]
-	t.next[0] = 0
-	if g.Slot > 0 {
-		before, _ := in.Next.Index(o.layer).F32()
-		t.next[0] = before[t.h]
-	}
-	if w.SetCodes.Valid() {
-		t.codes, _ = w.SetCodes.Index(t.h).F32()
-	}
-	t.k, t.v, t.address, t.unit = make([]float32, o.d), make([]float32, o.d), make([]float32, o.d), make([]float32, o.d)
+	t := &o.tables[worker]
+	t.open(s, g, chunk%o.heads)
 	for i := range g.Rows {
 		r := (g.Row+i)*o.heads + t.h
 		query, to := o.q.row(r), o.dst.row(r)
@@ -108,36 +172,40 @@ func (t *table) put(j int, score, n float32) {
 	copy(t.keyOf(j), t.k)
 	copy(t.valueOf(j), t.v)
 	t.score[j], t.age[j] = score, n
+	t.turn(j)
+}
+
+// products writes DOT(x, key) of all slots.
+func (t *table) products(x []float32) { t.s.dev.vec.MixRows(t.like, x, t.turned) }
+
+// cosine is that of a row of some length with a filled slot, after products.
+func (t *table) cosine(length float32, j int) float32 {
+	return t.like[j] / greater(length*t.length[j], 1e-12)
 }
 
 // candidates lists the slots of the sets that are nearest to x, ascending.
-func (t *table) candidates(x []float32, sets int) []int {
+func (t *table) candidates(x []float32, length float32, sets int) []int {
 	w := t.w
 	t.cand = t.cand[:0]
-	in := make([]bool, w.Sets)
-	if w.Probe == w.Sets {
-		sets = w.Sets
-	} else {
-		t.near = t.near[:0]
-		for i := range w.Sets {
-			t.near = append(t.near, t.s.cosine(x, t.codes[i*t.d:(i+1)*t.d]))
+	all := w.Probe == w.Sets
+	if !all {
+		t.s.dev.vec.MixRows(t.near, x, t.sets)
+		for i := range t.near {
+			t.near[i] /= greater(length*t.setLen[i], 1e-12)
 		}
-	}
-	for n := range sets {
-		if w.Probe == w.Sets {
-			in[n] = true
-			continue
-		}
-		best := -1
-		for i, c := range t.near {
-			if !in[i] && (best < 0 || c > t.near[best] || t.near[best] != t.near[best] && c == c) {
-				best = i
+		clear(t.in)
+		for range sets {
+			best := -1
+			for i, c := range t.near {
+				if !t.in[i] && (best < 0 || c > t.near[best] || t.near[best] != t.near[best] && c == c) {
+					best = i
+				}
 			}
+			t.in[best] = true
 		}
-		in[best] = true
 	}
-	for i, yes := range in {
-		for k := 0; yes && k < w.Ways; k++ {
+	for i := range w.Sets {
+		for k := 0; (all || t.in[i]) && k < w.Ways; k++ {
 			t.cand = append(t.cand, i*w.Ways+k)
 		}
 	}
@@ -155,7 +223,9 @@ func (t *table) write(score, n float32) {
 	}
 	inf := float32(math.Inf(-1))
 	near, empty := inf, -1
-	cand := t.candidates(t.k, 1)
+	length := t.s.length(t.k)
+	cand := t.candidates(t.k, length, 1)
+	t.products(t.k)
 	for _, j := range cand {
 		if !t.filled(j) {
 			if empty < 0 {
@@ -163,7 +233,7 @@ func (t *table) write(score, n float32) {
 			}
 			continue
 		}
-		near = greater(near, t.s.cosine(t.k, t.keyOf(j)))
+		near = greater(near, t.cosine(length, j))
 	}
 	unlike := float32(2)
 	if near != inf {
@@ -190,18 +260,20 @@ func (t *table) write(score, n float32) {
 func (t *table) read(dst, q []float32) float32 {
 	clear(dst)
 	best, conf := -1, float32(0)
-	var held []int
-	var c []float32
-	for _, j := range t.candidates(q, t.w.Probe) {
+	length := t.s.length(q)
+	t.held = t.held[:0]
+	t.products(q)
+	for _, j := range t.candidates(q, length, t.w.Probe) {
 		if !t.filled(j) {
 			continue
 		}
-		x := t.s.cosine(q, t.keyOf(j))
+		x := t.cosine(length, j)
 		if best < 0 || x > conf {
 			best, conf = j, x
 		}
 		if t.w.Soft {
-			held, c = append(held, j), append(c, float32(t.w.SoftTemp*x))
+			t.soft[len(t.held)] = float32(t.w.SoftTemp * x)
+			t.held = append(t.held, j)
 		}
 	}
 	switch {
@@ -211,17 +283,17 @@ func (t *table) read(dst, q []float32) float32 {
 		copy(dst, t.valueOf(best))
 		return conf
 	}
+	c := t.soft[:len(t.held)]
 	t.s.dev.vec.Softmax(c, c)
-	rows := make([]float32, 0, len(held)*t.d)
-	for _, j := range held {
-		rows = append(rows, t.valueOf(j)...)
+	for i, j := range t.held {
+		copy(t.rows[i*t.d:(i+1)*t.d], t.valueOf(j))
 	}
-	t.s.dev.vec.MixRows(dst, c, rows)
+	t.s.dev.vec.MixRows(dst, c, t.rows[:len(c)*t.d])
 	return conf
 }
 
 // attend is softmax attention over the filled slots: as many jobs as there are runs
-// of them would not merge, so slots are scored one by one and blocks merged here.
+// of them would not merge, so blocks are merged here.
 func (t *table) attend(worker int, dst, q []float32) float32 {
 	const block = attn.Page
 	v := t.s.dev.vec
@@ -229,26 +301,36 @@ func (t *table) attend(worker int, dst, q []float32) float32 {
 	top, l, seen := inf, float32(0), false
 	clear(dst)
 	tmp := t.s.tmp(worker, t.d)
+	t.products(q)
 	for b := 0; b < len(t.score); b += block {
 		var p [block]float32
-		mb, any := inf, false
+		mb, filled := inf, 0
 		end := min(b+block, len(t.score))
 		for j := b; j < end; j++ {
 			if t.filled(j) {
-				any = true
-				p[j-b] = float32(dot(q, t.keyOf(j)) * t.w.Scale)
+				filled++
+				p[j-b] = float32(t.like[j] * t.w.Scale)
 				mb = greater(mb, p[j-b])
 			}
 		}
-		if !any {
+		if filled == 0 {
 			continue
 		}
 		seen = true
-		clear(tmp)
-		for j := b; j < end; j++ {
-			if t.filled(j) {
-				p[j-b] = canon.Exp(p[j-b] - mb)
-				v.FMAScalar(tmp, p[j-b], t.valueOf(j))
+		if filled == end-b {
+			w := p[:filled]
+			for i := range w {
+				w[i] -= mb
+			}
+			v.Exp(w, w)
+			v.MixRows(tmp, w, t.value[b*t.d:end*t.d])
+		} else {
+			clear(tmp)
+			for j := b; j < end; j++ {
+				if t.filled(j) {
+					p[j-b] = canon.Exp(p[j-b] - mb)
+					v.FMAScalar(tmp, p[j-b], t.valueOf(j))
+				}
 			}
 		}
 		v.AddScalar(tmp, tmp, 0) // a chain may end at -0
