@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"fmt"
+	"slices"
 
 	"samebit/backend"
 	"samebit/tensor"
@@ -38,7 +39,7 @@ func gradForms() []form {
 		for _, z := range []struct {
 			rows, n, k int
 			kernel     string
-		}{{129, 132, 65, "rowsGradLarge"}, {66, 20, 130, "rowsGradLarge"}, {131, 16, 67, "rowsGradLarge"}, {68, 260, 132, "rowsGradLarge"}, {65, 4, 96, "rowsGradLarge"}, {70, 36, 131, "rowsGradLarge"},
+		}{{129, 132, 65, "rowsGradLarge"}, {66, 20, 130, "rowsGradLarge"}, {131, 16, 67, "rowsGradLarge"}, {68, 260, 132, "rowsGradLarge"}, {65, 4, 96, "rowsGradLarge"}, {70, 36, 131, "rowsGradLarge"}, {67, 16, 129, "rowsGradLarge"}, {132, 4, 66, "rowsGradLarge"}, {130, 8, 68, "rowsGradLarge"},
 			{33, 130, 65, "rowsGradSmall"}, {34, 17, 66, "rowsGradSmall"}, {35, 15, 67, "rowsGradSmall"}, {36, 33, 130, "rowsGradSmall"}, {32, 16, 64, "rowsGradSmall"}, {3, 1, 7, "rowsGradSmall"}} {
 			one(fmt.Sprintf("LinearGrad/%dx%dx%d/%g", z.rows, z.n, z.k, scale), []string{z.kernel, "expand"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 				whole, dx := r.starting(rnd, scale, z.rows, z.k)
@@ -82,7 +83,7 @@ func gradForms() []form {
 			return []tensor.Tensor{y, x}
 		})
 	}
-	return append(l, gradRowForms()...)
+	return slices.Concat(l, gradRowForms(), gradSequenceForms())
 }
 
 func gradRowForms() []form {
@@ -220,6 +221,54 @@ func gradRowForms() []form {
 			g.DeltaGatesGrad(few(out(rows, k)), few(out(rows, k)), vec(n), vec(n), few(dy), few(ds), few(in(1, rows, k)), few(in(1, rows, k)), few(x), in(1, n), in(1, n), p)
 			return all
 		})
+	}
+	return l
+}
+
+// gradSequenceForms have operands of their own, so that rows beyond a sequence are
+// not there.
+func gradSequenceForms() []form {
+	var l []form
+	for _, z := range []struct {
+		rows               []int
+		hq, hkv, d, window int
+	}{{[]int{65}, 2, 1, 40, 0}, {[]int{3, 70}, 1, 1, 36, 0}, {[]int{130}, 2, 2, 33, 20}, {[]int{127}, 1, 1, 68, 0}, {[]int{62}, 1, 1, 130, 0}, {[]int{140}, 3, 1, 4, 66}} {
+		l = append(l, form{fmt.Sprintf("AttentionGrad/%v/%d:%d/%d/%d", z.rows, z.hq, z.hkv, z.d, z.window), []string{"attnStats", "attnGradQ", "attnGradKV"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			p := r.segments(z.rows...)
+			in := func(h int) tensor.Tensor { return r.random(rnd, 1, p.Rows(), h, z.d) }
+			a, dq := r.starting(rnd, 1, p.Rows(), z.hq, z.d)
+			b, dk := r.starting(rnd, 1, p.Rows(), z.hkv, z.d)
+			c, dv := r.starting(rnd, 1, p.Rows(), z.hkv, z.d)
+			r.s.(backend.Grad).AttentionGrad(dq, dk, dv, in(z.hq), in(z.hq), in(z.hq), in(z.hkv), in(z.hkv), p, 0.3, z.window)
+			return []tensor.Tensor{a, b, c}
+		}})
+	}
+	for _, z := range []struct {
+		rows           []int
+		hk, hv, dk, dv int
+		kernels        []string
+	}{{[]int{7, 18}, 1, 2, 33, 35, []string{"deltaForward", "deltaGrad", "addHeads"}}, {[]int{3}, 1, 1, 400, 5, []string{"deltaForwardWide", "deltaGrad"}},
+		{[]int{6}, 1, 2, 398, 70, []string{"deltaForwardWide", "deltaGradWide"}}, {[]int{5, 1}, 2, 2, 64, 66, []string{"deltaGrad"}}, {[]int{4}, 1, 1, 131, 129, []string{"deltaForward", "deltaGradWide"}}} {
+		l = append(l, form{fmt.Sprintf("GatedDeltaGrad/%v/%d:%d/%dx%d", z.rows, z.hk, z.hv, z.dk, z.dv), z.kernels, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			var segs []backend.Seg
+			n := 0
+			for _, rows := range z.rows {
+				state := func() tensor.Tensor { return r.random(rnd, 0.3, 2, z.hv, z.dk, z.dv) }
+				segs = append(segs, backend.Seg{Row: n, Rows: rows, DeltaIn: state(), DeltaOut: state()})
+				n += rows
+			}
+			p := r.s.Plan(segs)
+			key, value := func() tensor.Tensor { return r.random(rnd, 0.1, n, z.hk, z.dk) }, func() tensor.Tensor { return r.random(rnd, 1, n, z.hv, z.dv) }
+			gate := func() tensor.Tensor { return r.random(rnd, 0.5, n, z.hv) }
+			var all []tensor.Tensor
+			out := func(dim ...int) tensor.Tensor {
+				whole, x := r.starting(rnd, 1, dim...)
+				all = append(all, whole)
+				return x
+			}
+			r.s.(backend.Grad).GatedDeltaGrad(out(n, z.hk, z.dk), out(n, z.hk, z.dk), out(n, z.hv, z.dv), out(n, z.hv), out(n, z.hv), value(), key(), key(), value(), gate(), gate(), p, 1)
+			return all
+		}})
 	}
 	return l
 }

@@ -39,6 +39,9 @@ type trial struct {
 // least is the share of mutants, in percent, that tests must see.
 const least = 95
 
+// mutantSteps ends mutants that run for ever; what is right takes less.
+const mutantSteps = 1 << 22
+
 // TestMutants changes one instruction of a kernel at a time and demands that the
 // suite or the forms see it. A mutant that survives either computes the same for
 // every input or shows what no test looks at (docs/cuda.md 5).
@@ -113,7 +116,7 @@ func trials(t *testing.T, few bool) map[string][]*trial {
 		}
 		all = append(all, &trial{name: list[i].name, run: list[i].results})
 	}
-	drv := emu.New(emu.Config{Workers: 2})
+	drv := emu.New(emu.Config{Workers: 2, Steps: mutantSteps})
 	ctx, err := drv.Open(0)
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +180,7 @@ func kill(m emu.Mutant, trials []*trial) (string, error) {
 	if from == "" || len(trials) == 0 {
 		return "", fmt.Errorf("nothing runs kernel %s", m.Kernel)
 	}
-	drv := &changed{Driver: emu.New(emu.Config{Workers: 1, Steps: 1 << 22}), from: from, to: m.Text()}
+	drv := &changed{Driver: emu.New(emu.Config{Workers: 1, Steps: mutantSteps}), from: from, to: m.Text()}
 	dev, err := cuda.New(cuda.Config{Driver: drv})
 	if err != nil {
 		return "opening the device", nil

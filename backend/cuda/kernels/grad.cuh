@@ -33,9 +33,8 @@ template <class F, class G> DEV float sumCTA(int n, float *part, const G &f) {
     lane = tree(lane);
     if (threadIdx.x == 0) part[w] = lane;
     __syncthreads();
-    int used = min(warps, (n - b + 1023) >> 10);
 #pragma unroll 1
-    for (int i = 0; i < used; i++) total = add(total, part[i]);
+    for (int i = 0; i < warps; i++) total = add(total, part[i]); // +0 of those that had no block
     __syncthreads();
   }
   return total;

@@ -48,8 +48,8 @@ DEV void dots(float (*total)[4], Tiles &s, const float *a, i64 as, int na, const
   for (int c0 = 0; c0 < d; c0 += CH) {
     __syncthreads();
 #pragma unroll
-    for (int e = tid; e < T * CH; e += THREADS) {
-      int c = e % CH, r = e / CH;
+    for (int i = 0; i < T * CH / THREADS; i++) {
+      int e = tid + i * THREADS, c = e % CH, r = e / CH;
       s.in[c][r] = r < na && c0 + c < d ? a[r * as + c0 + c] : 0.0f;
       s.in[CH + c][r] = r < nb && c0 + c < d ? b[r * bs + c0 + c] : 0.0f;
     }
@@ -102,8 +102,8 @@ DEV void chains(float *dst, i64 ds, int n, Tiles &s, const float *x, i64 xs, int
   for (int c0 = 0; c0 < d; c0 += T) {
     __syncthreads();
 #pragma unroll
-    for (int e = tid; e < T * T; e += THREADS) {
-      int c = e % T, r = e / T;
+    for (int i = 0; i < T * T / THREADS; i++) {
+      int e = tid + i * THREADS, c = e % T, r = e / T;
       s.in[r][c] = r < m && c0 + c < d ? x[r * xs + c0 + c] : 0.0f;
     }
     __syncthreads();

@@ -94,7 +94,7 @@ DEV float dotCTA(const float *x, const float *y, int n, float *chain) {
     chain[tid] = acc;
     __syncthreads();
     int used = min(threads, (n - b + 127) >> 7);
-#pragma unroll 1
+#pragma unroll 4
     for (int i = 0; i < used; i++) total = add(total, chain[i]);
     __syncthreads();
   }

@@ -35,15 +35,18 @@ DEV void product(const View &c, const View &a, const View &b, int n, int wide, c
   int tx = tid % (BN / TN), ty = tid / (BN / TN), m0 = blockIdx.y * BM, n0 = blockIdx.x * BN;
   float fa[na][V], fb[nb][V], acc[TM][TN], total[TM][TN];
 
-  // Where output (i, j) of this thread lies.
+  // Where output (i, j) of this thread lies, and whether it is one. Rows and columns
+  // that are read four at a time end together.
   auto row = [&](int i) { return m0 + i / 4 * (BM * 4 / TM) + ty * 4 + i % 4; };
   auto col = [&](int j) { return n0 + j / 4 * (BN * 4 / TN) + tx * 4 + j % 4; };
+  auto rowIn = [&](int i) { return row(WIDE && !TURNED ? i & -4 : i) < c.rows; };
+  auto colIn = [&](int j) { return col(WIDE && !TURNED ? j & -4 : j) < n; };
 #pragma unroll
   for (int i = 0; i < TM; i++)
 #pragma unroll
     for (int j = 0; j < TN; j++) {
       acc[i][j] = 0.0f;
-      total[i][j] = row(i) < c.rows && col(j) < n ? c.flat(row(i))[col(j)] : 0.0f;
+      total[i][j] = rowIn(i) && colIn(j) ? c.flat(row(i))[col(j)] : 0.0f;
     }
 
   auto get = [&](float *f, const float *p, bool in) {
@@ -147,11 +150,11 @@ DEV void product(const View &c, const View &a, const View &b, int n, int wide, c
   }
 #pragma unroll
   for (int p = 0; p < TM; p++) {
-    if (row(p) >= c.rows) continue;
+    if (!rowIn(p)) continue;
     float *d = c.flat(row(p));
 #pragma unroll
     for (int q = 0; q < TN; q++)
-      if (col(q) < n) d[col(q)] = total[p][q];
+      if (colIn(q)) d[col(q)] = total[p][q];
   }
 }
 

@@ -47,15 +47,18 @@ DEV float rmsScale(const float *x, int n, float eps, float *part, float *scales)
 }
 
 // Three ways to come to the gradient of a norm's result: it is there, it is turned
-// back by the row's angles, cosines then sines, or it passes a gate.
+// back by the row's angles, cosines then sines, or it passes a gate. row is one of
+// the norm's operand, which has heads or not.
 struct Plain {
   View dy;
-  __device__ __forceinline__ float at(int r, int i) const { return dy.row(r)[i]; }
+  __device__ __forceinline__ float at(int r, int i) const { return dy.flat(r)[i]; }
+  static __device__ __forceinline__ const float *row(const View &x, int r) { return x.flat(r); }
 };
 struct Turned {
   View dy;
   const float *angles;
   int half, pad;
+  static __device__ __forceinline__ const float *row(const View &x, int r) { return x.row(r); }
   __device__ __forceinline__ float at(int r, int i) const {
     const float *g = dy.row(r), *cs = angles + (i64)(r / dy.heads) * 2 * half;
     if (i >= 2 * half) return g[i];
@@ -66,15 +69,16 @@ struct Turned {
 };
 struct Gated {
   View dy, z;
+  static __device__ __forceinline__ const float *row(const View &x, int r) { return x.row(r); }
   __device__ __forceinline__ float at(int r, int i) const { return mul(dy.row(r)[i], silu(z.row(r)[i])); }
 };
 
 KERNEL rmsNormGrad(View dx, Plain dy, View x, const float *w, int cols, float eps, float *scales) {
   __shared__ float part[32];
   int r = blockIdx.x;
-  const float *xr = x.row(r);
+  const float *xr = x.flat(r);
   float s = rmsScale(xr, cols, eps, part, scales);
-  normGrad<true>(dx.row(r), xr, cols, s, part, [&](int i) { return mul(dy.at(r, i), w[i]); });
+  normGrad<true>(dx.flat(r), xr, cols, s, part, [&](int i) { return mul(dy.at(r, i), w[i]); });
 }
 
 // normRoPEGrad: without w there was no norm.
@@ -116,7 +120,7 @@ template <class G> DEV void normParts(float *part, const G &dy, const View &x, c
   EACH(cols, n) {
     float acc = 0.0f;
 #pragma unroll 4
-    for (int i = blocks[r].lo * x.heads; i < blocks[r].hi * x.heads; i++) acc = fma32(dy.at(i, c), mul(x.row(i)[c], scales[i]), acc);
+    for (int i = blocks[r].lo * x.heads; i < blocks[r].hi * x.heads; i++) acc = fma32(dy.at(i, c), mul(G::row(x, i)[c], scales[i]), acc);
     part[(i64)r * cols + c] = acc;
   }
 }
