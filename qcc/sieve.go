@@ -18,7 +18,7 @@ import (
 type SieveScore string
 
 const (
-	SieveNovel  SieveScore = "novel"  // whose key is least like the mean key of the head
+	SieveNovel  SieveScore = "novel"  // whose key and value are least like the head's others
 	SieveRecent SieveScore = "recent" // the last ones: a sliding window
 )
 
@@ -93,11 +93,12 @@ func Sieved(d *nn.Decoder, c Sieve) (*nn.Decoder, error) {
 
 // choose keeps the first and the last rows and of the others those with the highest
 // scores, the later of equals.
-func (c Sieve) choose(_, _ int, keys, _ tensor.Tensor, keep int) ([]int, error) {
+func (c Sieve) choose(_, _ int, keys, values tensor.Tensor, keep int) ([]int, error) {
 	n := keys.Dim(0)
 	score := make([]float64, n)
 	if c.Score == SieveNovel {
 		unlike(score, keys)
+		unlike(score, values)
 	}
 	// a NaN comes last, so that the order is one
 	for i, x := range score {
@@ -122,32 +123,44 @@ func (c Sieve) choose(_, _ int, keys, _ tensor.Tensor, keep int) ([]int, error) 
 	return list, nil
 }
 
-// unlike scores keys [n, D] by how far they point away from their mean direction:
+// unlike adds to the scores of rows x [n, D] by how far each points away from the
+// direction that they have in common:
 //
-//	score_i = -(k_i/|k_i|)·m,  m = Σ_i k_i/|k_i|
+//	score_i += -(x_i/|x_i|)·m/|m|,  m = Σ_i x_i/|x_i|
 //
 // in float64, sums in rising order, every product rounded by itself: the same bits
 // on every machine.
-func unlike(score []float64, keys tensor.Tensor) {
-	mean, length := make([]float64, keys.Dim(1)), make([]float64, len(score))
+func unlike(score []float64, x tensor.Tensor) {
+	mean, lengths := make([]float64, x.Dim(1)), make([]float64, len(score))
 	for i := range score {
-		k := keys.Row(i)
+		row := x.Row(i)
 		sum := 0.0
-		for _, x := range k {
-			sum += float64(float64(x) * float64(x))
+		for _, v := range row {
+			sum += float64(float64(v) * float64(v))
 		}
-		if length[i] = math.Sqrt(sum); length[i] == 0 {
-			length[i] = 1
-		}
-		for j, x := range k {
-			mean[j] += float64(x) / length[i]
+		lengths[i] = positive(math.Sqrt(sum))
+		for j, v := range row {
+			mean[j] += float64(v) / lengths[i]
 		}
 	}
+	sum := 0.0
+	for _, v := range mean {
+		sum += float64(v * v)
+	}
+	length := positive(math.Sqrt(sum))
 	for i := range score {
 		sum := 0.0
-		for j, x := range keys.Row(i) {
-			sum += float64(float64(x) * mean[j])
+		for j, v := range x.Row(i) {
+			sum += float64(float64(v) * mean[j])
 		}
-		score[i] = -sum / length[i]
+		score[i] -= sum / lengths[i] / length
 	}
+}
+
+// positive is a length to divide by: that of nothing is 1.
+func positive(x float64) float64 {
+	if x == 0 {
+		return 1
+	}
+	return x
 }
