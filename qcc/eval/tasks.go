@@ -150,10 +150,13 @@ func english(tok *token.Tokenizer, t Task, length, pairs, questions int, seed, i
 	case Words:
 		begin = "Count the words of this list.\n"
 		top := things[p[0]]
-		for n := 0; n < length-8; n++ {
+		for n, size := 0, 0; ; n++ {
 			w := things[p[1+r.IntN(12)]]
 			if n%4 == 0 {
 				w = top
+			}
+			if size += len(tok.EncodePlain(nil, " "+w)); size > length-8 {
+				break
 			}
 			lines = append(lines, w)
 		}
