@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -213,6 +214,8 @@ func TestConfigErrors(t *testing.T) {
 		"prose names no":     func(c *Config) { c.Prose = nil },
 		"optimiser":          func(c *Config) { c.Optimiser.Rate = -1 },
 		"text is":            func(c *Config) { c.Text = 2 },
+		"residual is":        func(c *Config) { c.Residual = -1 },
+		"steps from 0":       func(c *Config) { c.Optimiser.Steps = c.Steps() + 1 },
 		"validation.lengths": func(c *Config) { c.Validation.Lengths = []int{9999} },
 		"model":              func(c *Config) { c.Model = []byte(`{"model_type": "gpt2"}`) },
 	} {
@@ -290,3 +293,49 @@ func TestJudge(t *testing.T) {
 }
 
 var _ wholefile.Folder = (*wholetest.Faulty)(nil)
+
+// A schedule that ends before the stages leaves the floor to the rest.
+func TestScheduleEndsBeforeTheStages(t *testing.T) {
+	c := small(t, denseModel, 4)
+	c.Optimiser.Steps = c.Steps() - 1
+	s := c.schedule()
+	if end := s.At(c.Steps()); end != s.At(c.Steps()-1) || end >= s.At(c.Steps()-2) {
+		t.Errorf("rates %g, %g, %g", s.At(c.Steps()-2), s.At(c.Steps()-1), end)
+	}
+}
+
+// Attention of a new model begins as a look-up: keys are queries, the output is the
+// transpose of the values times what residual says.
+func TestAttentionBeginsAsLookUp(t *testing.T) {
+	c := small(t, denseModel, 4)
+	c.Residual = 0.5
+	shape, _, err := c.shape(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params, err := shape.Params(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string][]float32{}
+	for _, p := range params {
+		at[p.Name] = first(&c, &shape, p)
+	}
+	const layer = "model.layers.0.self_attn."
+	q, k, v, o := at[layer+"q_proj.weight"], at[layer+"k_proj.weight"], at[layer+"v_proj.weight"], at[layer+"o_proj.weight"]
+	group, wide := shape.Heads/shape.KVHeads, shape.Heads*shape.HeadDim
+	for i := range k {
+		head, rest := i/(shape.HeadDim*shape.Hidden), i%(shape.HeadDim*shape.Hidden)
+		if k[i] != q[head*group*shape.HeadDim*shape.Hidden+rest] {
+			t.Fatalf("key %d is not the query of its group", i)
+		}
+	}
+	scale := 0.5 * math.Sqrt(float64(shape.Hidden)/float64(wide))
+	for i, x := range o {
+		row, column := i/wide, i%wide
+		from := v[(column/shape.HeadDim/group*shape.HeadDim+column%shape.HeadDim)*shape.Hidden+row]
+		if math.Abs(float64(x)-scale*float64(from)) > 1e-6 {
+			t.Fatalf("output [%d, %d] is %g, the value there %g", row, column, x, from)
+		}
+	}
+}
