@@ -101,7 +101,7 @@ func TestMutants(t *testing.T) {
 func trials(t *testing.T, few bool) map[string][]*trial {
 	t.Helper()
 	var all []*trial
-	cases := append(backendtest.Cases(), backendtest.GradCases()...)
+	cases := slices.Concat(backendtest.Cases(), backendtest.GradCases(), backendtest.ArchiveCases())
 	if few {
 		cases = nil
 	}

@@ -33,6 +33,11 @@ type stream struct {
 	ropes   []angles
 	table   rowTable
 	tables  map[*weight]*expertTable
+
+	archive archiveTable
+	decays  []*powerTable
+	scan    archiveScan // calls under way, which allocate nothing
+	exact   exactTier
 }
 
 // area is device memory that grows.
@@ -53,6 +58,7 @@ const (
 	scratchExpanded        // rows of a weight
 	scratchSlopes          // gradients within a convolution
 	scratchDelta           // states, and what lies beside them
+	scratchArchive         // of reads and writes of an archive
 	scratches
 )
 
@@ -107,7 +113,10 @@ func (s *stream) Close() error {
 	for i := range s.scratch {
 		errs = append(errs, s.scratch[i].free(c))
 	}
-	errs = append(errs, s.plan.mem.free(c), s.table.mem.free(c), s.status.mem.free(c))
+	errs = append(errs, s.plan.mem.free(c), s.table.mem.free(c), s.archive.mem.free(c), s.status.mem.free(c))
+	for _, t := range s.decays {
+		errs = append(errs, t.mem.free(c))
+	}
 	for i := range s.ropes {
 		errs = append(errs, s.ropes[i].mem.free(c))
 	}

@@ -92,6 +92,30 @@ DEV float softplus(float x) {
   return x == x ? y : x;
 }
 
+// erf32 is numerics.md 4.5.
+DEV float erf32(float x) {
+  float t = fabsf(x), s = mul(x, x), r;
+  if (t > 0.927734375f) {
+    r = fma32(bits(0xb7910000), t, bits(0x39c8e7d9));
+    float u = fma32(bits(0xbb7e8a1c), t, bits(0x3cc6b1a1));
+    r = fma32(r, s, u);
+    r = fma32(r, t, bits(0xbddaae5c));
+    r = fma32(r, t, bits(0xbf228550));
+    r = fma32(r, t, bits(0xbe03ce86));
+    r = fma32(r, t, -t);
+    r = sub(1.0f, exp32(r));
+    return x < 0.0f ? -r : r;
+  }
+  r = fma32(bits(0xba1c7000), s, bits(0x3ba38d2c));
+  r = fma32(r, s, bits(0xbcdb48d9));
+  r = fma32(r, s, bits(0x3de70e22));
+  r = fma32(r, s, bits(0xbec09380));
+  r = fma32(r, s, bits(0x3e0375d4));
+  return fma32(r, x, x);
+}
+
+DEV float gelu(float x) { return mul(mul(0.5f, x), add(1.0f, erf32(mul(x, bits(0x3f3504f3))))); }
+
 // View is a tensor of rows: [R, C], or [R, H, C] with every head a row.
 struct View {
   float *p;
