@@ -10,13 +10,6 @@ import (
 	"samebit/bench/qccbench"
 )
 
-// qccFlags are those of every measurement of constant memory.
-type qccFlags struct {
-	device  string
-	threads int
-	run     string
-}
-
 // newBenchQCC are the measurements of attention of constant memory. Each prints one
 // JSON object.
 func newBenchQCC() []*cobra.Command {
@@ -27,25 +20,25 @@ func newBenchQCC() []*cobra.Command {
 
 // qccCommand makes a command whose run prints a result.
 func qccCommand(name, short, long, example string, run func(c *cobra.Command, dev backend.Device, id string) (any, error)) *cobra.Command {
-	f := &qccFlags{}
+	var id string
 	c := &cobra.Command{Use: "qcc-" + name + " [flags]", Short: short, Long: long, Example: example, Args: noArgs}
 	c.Flags().SortFlags = false
 	mf := modelFlags{}
 	mf.registerDevice(c)
-	c.Flags().StringVar(&f.run, "run-id", "", "`TEXT` that names the run in its result (default: the time)")
+	c.Flags().StringVar(&id, "run-id", "", "`TEXT` that names the run in its result (default: the time)")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := mf.check(); err != nil {
 			return err
 		}
-		if f.run == "" {
-			f.run = time.Now().UTC().Format("20060102T150405Z")
+		if id == "" {
+			id = time.Now().UTC().Format("20060102T150405Z")
 		}
 		dev, err := newDevice(mf.device, mf.threads)
 		if err != nil {
 			return err
 		}
 		defer dev.Close()
-		r, err := run(c, dev, f.run)
+		r, err := run(c, dev, id)
 		if err != nil {
 			return err
 		}

@@ -129,7 +129,7 @@ func (j *Journal) Open(p Progress) (*checkpoint.Set, error) {
 	}
 	if p.head().Config != j.Config {
 		set.Close()
-		return nil, fmt.Errorf("%s: %s belongs to a %s with another config: use that config, another directory, or remove the file to begin anew", j.Kind, path, j.Kind)
+		return nil, fmt.Errorf("%s: %s was made with another config: use that config, another directory, or remove the file to begin anew", j.Kind, path)
 	}
 	return set, nil
 }
