@@ -21,6 +21,12 @@ func TestArchive(t *testing.T) {
 
 func TestArchiveErrors(t *testing.T) { backendtest.ArchiveErrors(t, open(t, emu.Config{})) }
 
+func TestArchiveGrad(t *testing.T) {
+	backendtest.RunCases(t, open(t, emu.Config{}), backendtest.ArchiveGradCases())
+}
+
+func TestArchiveGradErrors(t *testing.T) { backendtest.ArchiveGradErrors(t, open(t, emu.Config{})) }
+
 // A model of attention over windows and archives gives the processor's logits.
 func TestArchiveModel(t *testing.T) {
 	c := lm.DefaultConfig(23)

@@ -101,7 +101,7 @@ func TestMutants(t *testing.T) {
 func trials(t *testing.T, few bool) map[string][]*trial {
 	t.Helper()
 	var all []*trial
-	cases := slices.Concat(backendtest.Cases(), backendtest.GradCases(), backendtest.ArchiveCases())
+	cases := slices.Concat(backendtest.Cases(), backendtest.GradCases(), backendtest.ArchiveCases(), backendtest.ArchiveGradCases())
 	if few {
 		cases = nil
 	}

@@ -153,6 +153,27 @@ DEV void softmaxWarp(float *x, int n) {
   __syncwarp();
 }
 
+enum { NONE, PERSISTENT, PREFIX, PAIR };
+
+// Landmark names the events whose key and value a slot holds after a row, as rows from
+// 1, or 0 for those from before.
+struct Landmark {
+  int key, value;
+  float score;
+};
+
+// place moves slot m on by the e-th event, of row own, whose scores are given.
+DEV void place(Landmark &x, int own, int e, int m, int M, int mode, int gated, float threshold, const float *score) {
+  if (mode == PERSISTENT && score[m] > x.score && !(gated && score[m] < threshold)) x = Landmark{own, own, score[m]};
+  if (mode < PREFIX || e > M) return;
+  if (m == e - 1) {
+    x = Landmark{own, own, minusInf()};
+#pragma unroll 1
+    for (int i = 0; i < M; i++) x.score = greater(x.score, score[i]);
+  }
+  if (mode == PAIR && m + 2 == e) x.value = own;
+}
+
 // Scores are the shared memory of attend.
 struct Scores {
   float p[64], m[2];

@@ -3,15 +3,6 @@
 // change after all rows of a part of a pass have read.
 #include "archive.cuh"
 
-enum { NONE, PERSISTENT, PREFIX, PAIR };
-
-// Landmark names the events whose key and value a slot holds after a row, as rows of
-// the part of the pass from 1, or 0 for those from before.
-struct Landmark {
-  int key, value;
-  float score;
-};
-
 // placeLandmarks goes over the rows of a segment for a slot of an archive head.
 // grid (slots, archive heads, segments).
 KERNEL placeLandmarks(Past p, int M, int mode, int gated, float threshold, const float *l, Landmark *marks) {
@@ -23,16 +14,7 @@ KERNEL placeLandmarks(Past p, int M, int mode, int gated, float threshold, const
   for (int r = p.begin(seg); r < end; r++) {
     int e = p.events(r), own = r - p.row0 + 1;
     i64 cell = ((i64)(r - p.row0) * A + a) * M;
-    const float *score = l + cell;
-    if (e > 0 && mode == PERSISTENT && score[m] > x.score && !(gated && score[m] < threshold)) x = Landmark{own, own, score[m]};
-    if (e > 0 && mode >= PREFIX && e <= M) {
-      if (m == e - 1) {
-        x = Landmark{own, own, minusInf()};
-#pragma unroll 1
-        for (int i = 0; i < M; i++) x.score = greater(x.score, score[i]);
-      }
-      if (mode == PAIR && m + 2 == e) x.value = own;
-    }
+    if (e > 0) place(x, own, e, m, M, mode, gated, threshold, l + cell);
     marks[cell + m] = x;
   }
 }
