@@ -153,10 +153,10 @@ func ints(p *driver.Params, ns ...int) *driver.Params {
 	return p
 }
 
-// chooses launches choose over lists of scores.
-func (o *archiveScan) chooses(from driver.Ptr, lists, k int) {
-	ints(o.kernel().Ptr(from).Ptr(o.marks).Ptr(o.list), lists, o.m, k)
-	o.warps("archive", "choose", lists)
+// chooses launches choose over the scores of the codes by so many heads.
+func (o *archiveScan) chooses(from driver.Ptr, heads, k int) {
+	ints(o.start(o.stream).Ptr(from).Ptr(o.marks).Ptr(o.list), heads, o.m, k, 0)
+	o.warps("archive", "choose", o.rows*heads)
 }
 
 // codes is the list of codes of a read, 0 for all.
@@ -197,13 +197,13 @@ func (o *archiveScan) part() {
 		}
 	}
 	if w.Lazy {
-		o.chooses(o.el, rows*o.a, w.Active)
+		o.chooses(o.el, o.a, w.Active)
 	}
 	ints(o.start(s), o.m, o.sc).Int32(flag(w.Lazy)).Int32(flag(w.Gated)).Float32(w.Threshold).Ptr(o.pows.mem.ptr).Int32(int32(o.pows.n)).
 		Ptr(o.el).Ptr(o.ew).Ptr(o.marks).Ptr(o.terms)
 	s.cells("archive", "codeSums", o.m, o.a, segs)
 	if o.listed {
-		o.chooses(o.ql, rows*o.hq, o.n)
+		o.chooses(o.ql, o.hq, o.n)
 	}
 	if o.rank > 0 {
 		s.latent(o.z, o.q, w.CorrV, o.first, rows)

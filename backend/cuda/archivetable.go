@@ -66,7 +66,7 @@ func (o *exactTier) best(queries bool, k int) {
 	o.start(s).Ptr(s.at(o.w.SetCodes)).Int32(int32(o.w.Sets)).Int32(flag(queries))
 	s.view(&s.params, o.q).Ptr(o.sets)
 	s.cells("archivetable", "scoreSets", o.w.Sets, o.hq, o.rows)
-	ints(s.kernel().Ptr(o.sets).Ptr(o.marks).Ptr(o.chosen), o.rows*o.hq, o.w.Sets, k)
+	ints(o.start(s).Ptr(o.sets).Ptr(o.marks).Ptr(o.chosen), o.hq, o.w.Sets, k).Int32(flag(queries))
 	s.warps("archive", "choose", o.rows*o.hq)
 }
 

@@ -25,12 +25,18 @@ DEV bool first(float x, int i, float y, int j) {
 }
 
 // choose marks the k largest of each list of n values and writes their indices in
-// ascending order: a warp per list.
-KERNEL __launch_bounds__(128) choose(const float *values, int *marks, int *to, int lists, int n, int k) {
+// ascending order: a warp per list, of which each row has heads. Rows without an archive
+// have no values unless all have: the first k stand for their largest.
+KERNEL __launch_bounds__(128) choose(Past p, const float *values, int *marks, int *to, int heads, int n, int k, int all) {
   int r = blockIdx.x * 4 + threadIdx.y, lane = threadIdx.x;
-  if (r >= lists) return;
+  if (r >= p.rows * heads) return;
   const float *x = values + (i64)r * n;
   marks += (i64)r * n, to += (i64)r * k;
+  if (!all && p.events(p.row0 + r / heads) == 0) {
+#pragma unroll 1
+    for (int i = lane; i < k; i += 32) to[i] = i;
+    return;
+  }
 #pragma unroll 1
   for (int i = lane; i < n; i += 32) marks[i] = 0;
 #pragma unroll 1
