@@ -40,7 +40,7 @@ func gradForms() []form {
 			rows, n, k int
 			kernel     string
 		}{{129, 132, 65, "rowsGradLarge"}, {66, 20, 130, "rowsGradLarge"}, {131, 16, 67, "rowsGradLarge"}, {68, 260, 132, "rowsGradLarge"}, {65, 4, 96, "rowsGradLarge"}, {70, 36, 131, "rowsGradLarge"}, {67, 16, 129, "rowsGradLarge"}, {132, 4, 66, "rowsGradLarge"}, {130, 8, 68, "rowsGradLarge"},
-			{33, 130, 65, "rowsGradSmall"}, {34, 17, 66, "rowsGradSmall"}, {35, 15, 67, "rowsGradSmall"}, {36, 33, 130, "rowsGradSmall"}, {32, 16, 64, "rowsGradSmall"}, {3, 1, 7, "rowsGradSmall"}} {
+			{33, 130, 65, "rowsGradSmall"}, {34, 17, 66, "rowsGradSmall"}, {35, 15, 67, "rowsGradSmall"}, {36, 33, 98, "rowsGradSmall"}, {32, 16, 64, "rowsGradSmall"}, {3, 1, 7, "rowsGradSmall"}, {1, 2, 37, "rowsGradSmall"}, {2, 1, 39, "rowsGradSmall"}} {
 			one(fmt.Sprintf("LinearGrad/%dx%dx%d/%g", z.rows, z.n, z.k, scale), []string{z.kernel, "expand"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 				whole, dx := r.starting(rnd, scale, z.rows, z.k)
 				g.LinearGrad(dx, r.random(rnd, scale, z.rows, z.n), r.weight(rnd, tensor.F32, z.n, z.k))
@@ -52,7 +52,7 @@ func gradForms() []form {
 			n, k   int
 			kernel string
 		}{{[]int{130, 7, 16, 1}, 68, 132, "weightGradLarge"}, {[]int{17}, 132, 100, "weightGradLarge"}, {[]int{128, 3}, 100, 128, "weightGradLarge"}, {[]int{32}, 128, 68, "weightGradLarge"},
-			{[]int{129, 5}, 33, 65, "weightGradSmall"}, {[]int{16, 16}, 34, 66, "weightGradSmall"}, {[]int{1}, 35, 67, "weightGradSmall"}, {[]int{48}, 36, 130, "weightGradSmall"}, {[]int{3, 20}, 5, 1, "weightGradSmall"}} {
+			{[]int{129, 5}, 33, 65, "weightGradSmall"}, {[]int{16, 16}, 34, 66, "weightGradSmall"}, {[]int{1}, 35, 67, "weightGradSmall"}, {[]int{48}, 36, 98, "weightGradSmall"}, {[]int{3, 20}, 5, 1, "weightGradSmall"}, {[]int{2}, 2, 37, "weightGradSmall"}, {[]int{1, 2}, 3, 39, "weightGradSmall"}} {
 			one(fmt.Sprintf("WeightGrad/%v/%dx%d/%g", z.rows, z.n, z.k, scale), []string{z.kernel}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 				p := r.segments(z.rows...)
 				whole, dw := r.starting(rnd, scale, z.n, z.k)
@@ -61,7 +61,7 @@ func gradForms() []form {
 			})
 		}
 	}
-	for _, dt := range []tensor.DType{tensor.F32, tensor.BF16, tensor.F16, tensor.Q8_0, tensor.Q4_1, tensor.Q2_K, tensor.Q6_K} {
+	for _, dt := range []tensor.DType{tensor.F32, tensor.BF16, tensor.F16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.Q2_K, tensor.Q3_K, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K} {
 		k := upTo(dt, 140)
 		one(fmt.Sprintf("LinearGrad/%v", dt), []string{"expand"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 			whole, dx := r.starting(rnd, 1, 3, k)
@@ -128,9 +128,10 @@ func gradRowForms() []form {
 	one("losses/tiny", []string{"cosineError", "squaredError"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 		loss := r.f32(nil, 3)
 		var all []tensor.Tensor
-		for _, scale := range []float32{1e-7, 1e-21, tiny} { // about the least product of norms, and below
-			x, y := r.random(rnd, scale, 3, 40), r.random(rnd, scale, 3, 40)
-			whole, dx := r.starting(rnd, scale, 3, 40)
+		for i, scale := range []float32{1e-7, 1e-21, tiny} { // about the least product of norms, and below
+			n := 133 + i
+			x, y := r.random(rnd, scale, 3, n), r.random(rnd, scale, 3, n)
+			whole, dx := r.starting(rnd, scale, 3, n)
 			g.CosineError(loss, dx, x, y, r.random(rnd, 1, 3), 0.3)
 			g.SquaredError(loss, dx, x, y, tensor.Tensor{}, 0.3)
 			all = append(all, whole)
@@ -146,7 +147,7 @@ func gradRowForms() []form {
 		g.DistillKL(more, dx, x, y, tensor.Tensor{}, 0.9, 0.3)
 		return []tensor.Tensor{whole, loss, more}
 	})
-	for _, n := range []int{5, 1023, 1025, 4*1024 + 1, 33*1024 + 40, 65*1024 - 3} {
+	for _, n := range []int{5, 1023, 1025, 4*1024 + 1, 7*1024 - 5, 33*1024 + 40, 65*1024 - 3} {
 		one(fmt.Sprintf("SumSquares/%d", n), []string{"squareBlocks", "addBlocks"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 			y := r.f32(nil, 1)
 			g.SumSquares(y, r.random(rnd, 1, n))
@@ -184,8 +185,8 @@ func gradRowForms() []form {
 	for _, z := range []struct {
 		name       string
 		scale, eps float32
-		k          int
-	}{{"", 1, 1e-6, 125}, {"/tiny", 1e-21, 1e-43, 125}, {"/large", 40, 1e-6, 300}} {
+		k, heads   int
+	}{{"", 1, 1e-6, 125, 2}, {"/tiny", 1e-21, 1e-43, 125, 3}, {"/large", 40, 1e-6, 300, 3}} {
 		one("gradients of rows"+z.name, []string{"rmsNormParts", "normRoPEParts", "gatedParts", "biasParts", "swiGLUGrad", "convParts"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 			var all []tensor.Tensor
 			rows, k := 133, z.k
@@ -204,13 +205,14 @@ func gradRowForms() []form {
 			history := func() tensor.Tensor { return in(z.scale, 2, 3, k) }
 			p := r.s.Plan([]backend.Seg{{Rows: rows - 2, Pos: 5, ConvIn: history(), ConvOut: history()}, {Row: rows - 2, Rows: 2, Pos: 70, ConvIn: history(), ConvOut: history()}})
 			x, dy, w := in(z.scale, rows, k), in(1, rows, k), in(1, k)
-			heads := func(t tensor.Tensor) tensor.Tensor { return t.Cols(0, 2*(k/2)).Heads(2, k/2) }
+			d := k / z.heads
+			heads := func(t tensor.Tensor) tensor.Tensor { return t.Cols(0, z.heads*d).Heads(z.heads, d) }
 			g.RMSNormGrad(out(rows, k), vec(k), dy, x, w, z.eps, p)
 			g.BiasGrad(vec(k), dy, p)
-			half := in(1, k/2)
-			g.NormRoPEGrad(heads(out(rows, k)), vec(k/2), heads(dy), heads(x), half, z.eps, ropeOf(r, k/2), p)
+			part := in(1, d)
+			g.NormRoPEGrad(heads(out(rows, k)), vec(d), heads(dy), heads(x), part, z.eps, ropeOf(r, d), p)
 			g.NormRoPEGrad(out(rows, k).Heads(1, k), vec(k), dy.Heads(1, k), x.Heads(1, k), w, z.eps, rope, p)
-			g.GatedRMSNormGrad(heads(out(rows, k)), heads(out(rows, k)), vec(k/2), heads(dy), heads(x), heads(in(z.scale, rows, k)), half, z.eps, p)
+			g.GatedRMSNormGrad(heads(out(rows, k)), heads(out(rows, k)), vec(d), heads(dy), heads(x), heads(in(z.scale, rows, k)), part, z.eps, p)
 			g.SwiGLUGrad(out(rows, k), out(rows, k), dy, x, in(1, rows, k))
 			g.SigmoidMulGrad(out(rows, k), out(rows, k), dy, in(1, rows, k), x)
 			taps := out(4, k)
@@ -229,18 +231,33 @@ func gradRowForms() []form {
 // not there.
 func gradSequenceForms() []form {
 	var l []form
+	// Windows of all remainders by 4, as a thread has 4 x 4 pairs.
 	for _, z := range []struct {
 		rows               []int
 		hq, hkv, d, window int
-	}{{[]int{65}, 2, 1, 40, 0}, {[]int{3, 70}, 1, 1, 36, 0}, {[]int{130}, 2, 2, 33, 20}, {[]int{127}, 1, 1, 68, 0}, {[]int{62}, 1, 1, 130, 0}, {[]int{140}, 3, 1, 4, 66}} {
-		l = append(l, form{fmt.Sprintf("AttentionGrad/%v/%d:%d/%d/%d", z.rows, z.hq, z.hkv, z.d, z.window), []string{"attnStats", "attnGradQ", "attnGradKV"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+		scale              float32
+	}{{[]int{65}, 2, 1, 40, 0, 0.3}, {[]int{3, 70}, 1, 1, 36, 0, 0.3}, {[]int{130}, 2, 2, 33, 20, 0.3}, {[]int{127}, 1, 1, 68, 0, 0.3}, {[]int{62}, 1, 1, 130, 0, 0.3}, {[]int{140}, 3, 1, 4, 66, 0.3},
+		{[]int{71}, 4, 2, 7, 21, 0.3}, {[]int{2, 66}, 2, 1, 5, 35, 0.3}, {[]int{68}, 2, 1, 9, 0, 12}} {
+		l = append(l, form{fmt.Sprintf("AttentionGrad/%v/%d:%d/%d/%d/%g", z.rows, z.hq, z.hkv, z.d, z.window, z.scale), []string{"attnStats", "attnGradQ", "attnGradKV"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			in := func(rows, heads int) tensor.Tensor { return r.random(rnd, 1, rows, heads, z.d) }
 			p := r.segments(z.rows...)
-			in := func(h int) tensor.Tensor { return r.random(rnd, 1, p.Rows(), h, z.d) }
-			a, dq := r.starting(rnd, 1, p.Rows(), z.hq, z.d)
-			b, dk := r.starting(rnd, 1, p.Rows(), z.hkv, z.d)
-			c, dv := r.starting(rnd, 1, p.Rows(), z.hkv, z.d)
-			r.s.(backend.Grad).AttentionGrad(dq, dk, dv, in(z.hq), in(z.hq), in(z.hq), in(z.hkv), in(z.hkv), p, 0.3, z.window)
-			return []tensor.Tensor{a, b, c}
+			n := p.Rows()
+			return r.attentionGrad(rnd, 1, in(n, z.hq), in(n, z.hq), in(n, z.hq), in(n, z.hkv), in(n, z.hkv), p, z.scale, z.window)
+		}})
+	}
+	// Operands so small that chains which do not begin with zero are seen, and weights
+	// of pairs that do not meet which are not zero: the first rows have large slopes.
+	for _, z := range []struct {
+		name                    string
+		q, k, v, y, first, last float32 // how large; first and last are of dy
+		scale, start            float32
+	}{{"tiny slopes", 1, 1, 1, 1, 1e-38, 1e-38, 0.3, 1e-38}, {"tiny keys", 1e-3, 1e-36, 1e-38, 1e-38, 1e36, 1, 1e38, 1e-38}, {"tiny queries", 1e-36, 1e-3, 1e-2, 1e-2, 1e-38, 1e-38, 1e38, 1e-38}} {
+		l = append(l, form{"AttentionGrad/" + z.name, []string{"attnStats", "attnGradQ", "attnGradKV"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			const rows, d = 66, 9
+			in := func(scale float32) tensor.Tensor { return r.random(rnd, scale, rows, 1, d) }
+			dy := in(z.last)
+			r.s.Copy(dy.Rows(0, rows/2), r.random(rnd, z.first, rows/2, 1, d))
+			return r.attentionGrad(rnd, z.start, dy, in(z.y), in(z.q), in(z.k), in(z.v), r.segments(rows), z.scale, 0)
 		}})
 	}
 	for _, z := range []struct {
@@ -248,7 +265,12 @@ func gradSequenceForms() []form {
 		hk, hv, dk, dv int
 		kernels        []string
 	}{{[]int{7, 18}, 1, 2, 33, 35, []string{"deltaForward", "deltaGrad", "addHeads"}}, {[]int{3}, 1, 1, 400, 5, []string{"deltaForwardWide", "deltaGrad"}},
-		{[]int{6}, 1, 2, 398, 70, []string{"deltaForwardWide", "deltaGradWide"}}, {[]int{5, 1}, 2, 2, 64, 66, []string{"deltaGrad"}}, {[]int{4}, 1, 1, 131, 129, []string{"deltaForward", "deltaGradWide"}}} {
+		{[]int{6}, 1, 2, 398, 70, []string{"deltaForwardWide", "deltaGradWide"}}, {[]int{5, 1}, 2, 2, 64, 66, []string{"deltaGrad"}}, {[]int{4}, 1, 1, 131, 129, []string{"deltaForward", "deltaGradWide"}},
+		// More than 4 or 8 terms after the first 128, all remainders.
+		{[]int{3}, 1, 1, 133, 45, []string{"deltaForward", "deltaGrad"}}, {[]int{3}, 1, 1, 134, 46, []string{"deltaForward", "deltaGrad"}}, {[]int{2, 1}, 1, 1, 143, 47, []string{"deltaForward", "deltaGrad"}},
+		{[]int{2}, 1, 1, 10, 42, []string{"deltaGrad"}}, {[]int{2}, 1, 1, 12, 44, []string{"deltaGrad"}}, {[]int{2}, 1, 1, 17, 41, []string{"deltaGrad"}},
+		{[]int{3}, 1, 1, 389, 3, []string{"deltaForwardWide"}}, {[]int{3}, 1, 1, 391, 2, []string{"deltaForwardWide"}},
+		{[]int{2}, 1, 1, 66, 303, []string{"deltaGradWide"}}, {[]int{3}, 1, 1, 303, 71, []string{"deltaGradWide"}}, {[]int{2}, 1, 1, 325, 85, []string{"deltaGradWide"}}, {[]int{2}, 1, 1, 404, 75, []string{"deltaForwardWide", "deltaGradWide"}}} {
 		l = append(l, form{fmt.Sprintf("GatedDeltaGrad/%v/%d:%d/%dx%d", z.rows, z.hk, z.hv, z.dk, z.dv), z.kernels, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 			var segs []backend.Seg
 			n := 0
@@ -278,4 +300,16 @@ func ropeOf(r *rig, d int) *backend.RoPE {
 	rope, err := backend.NewRoPE(100, d/4*2, backend.Scaling{}, nil)
 	r.must(err)
 	return rope
+}
+
+// attentionGrad adds to gradients that begin with values of the size of start.
+func (r *rig) attentionGrad(rnd *tensortest.Rand, start float32, dy, y, q, k, v tensor.Tensor, p backend.Plan, scale float32, window int) []tensor.Tensor {
+	r.t.Helper()
+	var whole [3]tensor.Tensor
+	var d [3]tensor.Tensor
+	for i, x := range [3]tensor.Tensor{q, k, v} {
+		whole[i], d[i] = r.starting(rnd, start, x.Dim(0), x.Dim(1), x.Dim(2))
+	}
+	r.s.(backend.Grad).AttentionGrad(d[0], d[1], d[2], dy, y, q, k, v, p, scale, window)
+	return whole[:]
 }

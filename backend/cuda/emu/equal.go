@@ -63,6 +63,21 @@ func (f *facts) constant(o operand) (uint64, bool) {
 	return 0, false
 }
 
+// always reports whether every instruction that writes an operand puts a constant
+// there that is so.
+func (f *facts) always(o operand, is func(uint64) bool) bool {
+	if o.kind == opImm || o.reg == nil {
+		v, ok := f.constant(o)
+		return ok && is(v)
+	}
+	for _, st := range f.defs[o.reg] {
+		if st.words[0] != "mov" || st.args[1].kind != opImm || !is(st.args[1].imm) {
+			return false
+		}
+	}
+	return len(f.defs[o.reg]) > 0
+}
+
 const unknown = 64
 
 // width bounds the significant bits of an integer that is not negative, or of a
@@ -167,9 +182,8 @@ func (f *facts) exact(st *stmt) bool {
 	case "mul.rn.f32":
 		return f.significant(st.args[1])+f.significant(st.args[2]) <= 24
 	case "sub.rn.f32":
-		v, ok := f.constant(st.args[2])
 		_, byte8 := f.magic(st.args[1])
-		return ok && v>>8 == 0x4b0000 && byte8
+		return byte8 && f.always(st.args[2], func(v uint64) bool { return v>>8 == 0x4b0000 })
 	}
 	return false
 }

@@ -41,7 +41,8 @@ func (m Mutant) Text() string { return m.ptx[:m.from] + m.Now + m.ptx[m.to:] }
 //     already.
 //
 // Constants of floats change by 2^-15 of their value, not by the last bit, which
-// one result in a million would show; masks lose their lowest bit. Some mutants
+// one result in a million would show, and for the same reason those below 2^-24,
+// the low parts of others, by a quarter or more; masks lose their lowest bit. Some mutants
 // that are left still mean the same (a bound that is always met), so no suite kills
 // all.
 func Mutants(ptx string) iter.Seq[Mutant] {
@@ -322,6 +323,9 @@ func moved(t typ) string {
 func nudged(o operand, name, text string) (to, what string) {
 	switch o.fl {
 	case 'f':
+		if e := o.imm >> 23 & 255; e > 0 && e < 127-24 {
+			return fmt.Sprintf("0f%08X", o.imm^0x400000), "constant " + text + " off by a part"
+		}
 		return fmt.Sprintf("0f%08X", o.imm^0x100), "constant " + text + " off by its last bits"
 	case 'd':
 		return fmt.Sprintf("0d%016X", o.imm^1), "constant " + text + " off by its last bit"

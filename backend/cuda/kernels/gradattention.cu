@@ -38,7 +38,8 @@ DEV const float *rowOf(const View &x, int r, int h) { return x.p + r * x.stride 
 // dots are the 4 x 4 products DOT(a_i, b_j) of a thread: rows ty·4 + i of na, rows
 // tx·4 + j of nb.
 DEV void dots(float (*total)[4], Tiles &s, const float *a, i64 as, int na, const float *b, i64 bs, int nb, int d) {
-  int tid = threadIdx.x, tx = tid & 15, ty = tid >> 4;
+  u32 tid = threadIdx.x;
+  int tx = tid & 15, ty = tid >> 4;
   float acc[4][4];
 #pragma unroll
   for (int i = 0; i < 4; i++)
@@ -49,7 +50,8 @@ DEV void dots(float (*total)[4], Tiles &s, const float *a, i64 as, int na, const
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < T * CH / THREADS; i++) {
-      int e = tid + i * THREADS, c = e % CH, r = e / CH;
+      u32 e = tid + i * THREADS;
+      int c = e % CH, r = e / CH;
       s.in[c][r] = r < na && c0 + c < d ? a[r * as + c0 + c] : 0.0f;
       s.in[CH + c][r] = r < nb && c0 + c < d ? b[r * bs + c0 + c] : 0.0f;
     }
@@ -97,13 +99,15 @@ DEV void pairsOf(float (*p)[4], float (*ds)[4], Tiles &s, const Pass &x, const P
 // chains adds to the rows ty·4 + i of n of dst the chains over the m rows of x of
 // FMA(pairs[row of x][row of dst], x, acc).
 DEV void chains(float *dst, i64 ds, int n, Tiles &s, const float *x, i64 xs, int m, int d) {
-  int tid = threadIdx.x, tx = tid & 15, ty = tid >> 4;
+  u32 tid = threadIdx.x;
+  int tx = tid & 15, ty = tid >> 4;
 #pragma unroll 1
   for (int c0 = 0; c0 < d; c0 += T) {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < T * T / THREADS; i++) {
-      int e = tid + i * THREADS, c = e % T, r = e / T;
+      u32 e = tid + i * THREADS;
+      int c = e % T, r = e / T;
       s.in[r][c] = r < m && c0 + c < d ? x[r * xs + c0 + c] : 0.0f;
     }
     __syncthreads();

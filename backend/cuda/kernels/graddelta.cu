@@ -96,7 +96,7 @@ KERNEL dtBiasParts(float *part, Gates s, const Block *blocks, int n, int heads) 
 }
 
 // Delta are the operands of the gradient of the gated delta rule for value heads
-// [first, first + heads), and scratch memory. States are [nk, nv].
+// [first, first + heads), and scratch memory. States are [nk, nv], both at least 1.
 struct Delta {
   View dv, dg, dbeta, dy, q, k, v, g, beta;
   const Seg *segs;
@@ -118,27 +118,28 @@ struct Delta {
 // forward runs the rule once more: a thread per column of the state, whose elements
 // are step apart in S. grid (columns / 32, heads, segments).
 DEV void forward(const Delta &a, float *S, int step) {
-  int j = blockIdx.x * 32 + threadIdx.x, h = blockIdx.y;
+  int j = blockIdx.x * 32 + threadIdx.x, h = blockIdx.y, nk = a.nk;
+  __builtin_assume(nk > 0);
   if (j >= a.nv) return;
   const Seg &s = a.segs[blockIdx.z];
   const float *in = a.begin(s, h) + j;
 #pragma unroll 4
-  for (int i = 0; i < a.nk; i++) S[(i64)i * step] = in[(i64)i * a.nv];
+  for (int i = 0; i < nk; i++) S[(i64)i * step] = in[(i64)i * a.nv];
 #pragma unroll 1
   for (int t = 0; t < s.rows; t++) {
     int r = s.row + t;
     if (t > 0 && t % a.chunk == 0) {
       float *to = a.slot(s, blockIdx.z, t / a.chunk, h) + j;
 #pragma unroll 4
-      for (int i = 0; i < a.nk; i++) to[(i64)i * a.nv] = S[(i64)i * step];
+      for (int i = 0; i < nk; i++) to[(i64)i * a.nv] = S[(i64)i * step];
     }
     const float *k = a.key(a.k, r, h);
     float g = a.g.flat(r)[a.first + h], beta = a.beta.flat(r)[a.first + h], kv = 0.0f;
 #pragma unroll 1
-    for (int b = 0; b < a.nk; b += 128) {
+    for (int b = 0; b < nk; b += 128) {
       float acc = 0.0f;
 #pragma unroll 4
-      for (int i = b; i < min(b + 128, a.nk); i++) acc = fma32(mul(S[(i64)i * step], g), k[i], acc);
+      for (int i = b; i < min(b + 128, nk); i++) acc = fma32(mul(S[(i64)i * step], g), k[i], acc);
       kv = add(kv, acc);
     }
     float off = sub(a.value(a.v, r, h)[j], kv), d = mul(off, beta);
@@ -146,7 +147,7 @@ DEV void forward(const Delta &a, float *S, int step) {
     a.off[at] = off;
     a.d[at] = d;
 #pragma unroll 4
-    for (int i = 0; i < a.nk; i++) S[(i64)i * step] = fma32(k[i], d, mul(S[(i64)i * step], g));
+    for (int i = 0; i < nk; i++) S[(i64)i * step] = fma32(k[i], d, mul(S[(i64)i * step], g));
   }
 }
 
@@ -178,6 +179,7 @@ struct Sums {
 // single. grid (heads, segments), block (32, W + 1); vectors and W tiles in `room`.
 DEV void back(const Delta &a, float *D, int ld, float *room) {
   int lane = threadIdx.x, wy = threadIdx.y, warps = blockDim.y - 1, tid = wy * 32 + lane, h = blockIdx.x, nk = a.nk, nv = a.nv;
+  __builtin_assume(nk > 0 && nv > 0);
   const Seg &s = a.segs[blockIdx.y];
   float *sk = room, *sq = sk + nk, *sslope = sq + nk, *sy = sslope + nk, *sd = sy + nv, *su = sd + nv, *soff = su + nv, *sdd = soff + nv;
   float *tile = sdd + nv + wy * 32 * 33;

@@ -116,7 +116,7 @@ DEV void product(const View &c, const View &a, const View &b, int n, int wide, c
 
   int left = runs.count(), i = 0, buf = 0;
   Block now = runs.run(0);
-  fetch(now.lo, min(BK, now.hi - now.lo));
+  fetch(0, min(BK, now.hi)); // the first run begins at 0
   store(0);
   __syncthreads();
 #pragma unroll 1
