@@ -50,9 +50,18 @@ func TestMutants(t *testing.T) {
 	if testing.Short() { // few, by forms alone
 		sample, least = min(sample, 12), 50
 	}
-	byKernel := trials(t, testing.Short())
+	modules := slices.DeleteFunc(kernels.Modules(), isArchive)
+	cases := append(backendtest.Cases(), backendtest.GradCases()...)
+	killMutants(t, modules, trials(t, testing.Short(), cases, forms()), sample, least)
+}
+
+func isArchive(module string) bool { return strings.HasPrefix(module, "archive") }
+
+// killMutants draws mutants of modules and demands that so many percent are seen.
+func killMutants(t *testing.T, modules []string, byKernel map[string][]*trial, sample, least int) {
+	t.Helper()
 	var all []emu.Mutant
-	for _, m := range kernels.Modules() {
+	for _, m := range modules {
 		if !strings.HasPrefix(m, *mutantsOnly) {
 			continue
 		}
@@ -98,10 +107,9 @@ func TestMutants(t *testing.T) {
 }
 
 // trials lists, by kernel, what runs it, the cheapest first. Few are some forms.
-func trials(t *testing.T, few bool) map[string][]*trial {
+func trials(t *testing.T, few bool, cases []backendtest.Case, list []form) map[string][]*trial {
 	t.Helper()
 	var all []*trial
-	cases := slices.Concat(backendtest.Cases(), backendtest.GradCases(), backendtest.ArchiveCases(), backendtest.ArchiveGradCases())
 	if few {
 		cases = nil
 	}
@@ -109,7 +117,6 @@ func trials(t *testing.T, few bool) map[string][]*trial {
 		c := &cases[i]
 		all = append(all, &trial{name: c.Op + "/" + c.Name, run: c.Play})
 	}
-	list := forms()
 	for i := range list {
 		if few && (list[i].long || i%9 > 0) {
 			continue

@@ -1,0 +1,23 @@
+package cuda_test
+
+import (
+	"slices"
+	"testing"
+
+	"samebit/backend/backendtest"
+	"samebit/backend/cuda/kernels"
+)
+
+// leastArchive is the share of mutants of archive kernels, in percent, that must not
+// pass; few of them are drawn.
+const leastArchive = 60
+
+// TestArchiveMutants is TestMutants for windows and archives.
+func TestArchiveMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("their cases take long")
+	}
+	modules := slices.DeleteFunc(kernels.Modules(), func(m string) bool { return !isArchive(m) })
+	cases := append(backendtest.ArchiveCases(), backendtest.ArchiveGradCases()...)
+	killMutants(t, modules, trials(t, false, cases, nil), *mutants/8, leastArchive)
+}
