@@ -55,6 +55,9 @@ type Config struct {
 	// model says. With ExactPrefill every prompt is run exactly from its beginning, which
 	// goes without a Cache.
 	Adapter func(d *nn.Decoder) (*qcc.Adapter, error)
+	// Sieve, if set, bounds the caches of the loaded model's full attention to a fixed
+	// number of rows. It changes what the model says, and excludes an Adapter.
+	Sieve *qcc.Sieve
 	// Progress, if set, is told how many bytes of the weights are loaded.
 	Progress func(done, total int64)
 }
@@ -154,7 +157,7 @@ func open(ctx context.Context, path string, cfg Config, set *checkpoint.Set, tok
 		m.Decoder, err = qwen3.Load(ctx, m.dev, shape, set, qwen3.LoadOptions{Progress: cfg.Progress})
 	}
 	if err == nil {
-		err = m.retrofit()
+		err = m.bound()
 	}
 	if err == nil && cfg.Cache != nil {
 		m.cache, err = cache.New(m.pool, *cfg.Cache)
@@ -166,8 +169,20 @@ func open(ctx context.Context, path string, cfg Config, set *checkpoint.Set, tok
 	return m, nil
 }
 
-// retrofit replaces attention if the configuration says so.
-func (m *Model) retrofit() error {
+// bound replaces attention, or its caches, if the configuration says so.
+func (m *Model) bound() error {
+	if m.cfg.Sieve != nil {
+		if m.cfg.Adapter != nil {
+			return fmt.Errorf("samebit: a model has one bounded memory: open it with an Adapter or a Sieve")
+		}
+		s, err := qcc.Sieved(m.Decoder, *m.cfg.Sieve)
+		if err != nil {
+			return err
+		}
+		s.Closers = append(s.Closers, m.Decoder.Close)
+		m.Decoder = s
+		return nil
+	}
 	if m.cfg.Adapter == nil {
 		return nil
 	}

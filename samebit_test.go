@@ -438,6 +438,40 @@ func settle(t *testing.T, before int) {
 	}
 }
 
+// A sieve makes another model whose texts do not depend on chunks or on a cache, and
+// releases everything when it is closed.
+func TestSieve(t *testing.T) {
+	prompt := strings.Repeat("Once upon a time, there was a small bird that sang. ", 12)
+	sieve := &qcc.Sieve{Slots: 64}
+	g := samebit.Gen{MaxTokens: 20, Ignore: true}
+	for _, path := range []string{tiny, hybrid} {
+		whole, small := open(t, path, samebit.Config{}), open(t, path, samebit.Config{Sieve: sieve})
+		text := generate(t, small, prompt, g)
+		if text == generate(t, whole, prompt, g) || small.Decoder.ID == whole.Decoder.ID {
+			t.Errorf("%s: a sieve of 64 rows says %q, as the whole model does", path, text)
+		}
+		if got := generate(t, open(t, path, samebit.Config{Sieve: sieve, ChunkRows: 7}), prompt, g); got != text {
+			t.Errorf("%s: %q in chunks, %q else", path, got, text)
+		}
+		cached := open(t, path, samebit.Config{Sieve: sieve, Cache: &cache.Config{}})
+		for range 2 {
+			if got := generate(t, cached, prompt, g); got != text {
+				t.Errorf("%s: %q with a cache, %q else", path, got, text)
+			}
+		}
+		if cached.Cache().Stats().Checkpoints == 0 {
+			t.Errorf("%s: the cache was not used", path)
+		}
+	}
+	adapter := func(*nn.Decoder) (*qcc.Adapter, error) { return nil, nil }
+	if _, err := samebit.Open(tiny, samebit.Config{Sieve: sieve, Adapter: adapter}); err == nil {
+		t.Error("a sieve goes with an adapter")
+	}
+	if _, err := samebit.Open(tiny, samebit.Config{Sieve: &qcc.Sieve{Slots: 65}}); !errors.Is(err, qcc.ErrConfig) {
+		t.Errorf("a sieve of 65 rows: %v", err)
+	}
+}
+
 // A model of bounded memory is another model: its own texts, from any chunks, and with
 // an exact prompt the first token of the whole model.
 func TestAdapter(t *testing.T) {

@@ -334,7 +334,8 @@ func (l *lab) batch(n int) way {
 				if i == own {
 					m = 1 + rnd.IntN(47)
 				}
-				seqs[i].In, seqs[i].Want = texts[i][have:min(have+m, len(texts[i]))], nn.WantNone
+				m = state.Room(seqs[i].State, min(m, len(texts[i])-have))
+				seqs[i].In, seqs[i].Want = texts[i][have:have+m], nn.WantNone
 			}
 			seqs[own].Want = nn.WantAll
 			if err := l.dec.Forward(ctx, c, seqs); err != nil {

@@ -105,6 +105,29 @@ func TestSieve(t *testing.T) {
 	}
 }
 
+// Recurrent layers stay beside a sieve, and a replay forms both parts again.
+func TestSieveHybrid(t *testing.T) {
+	d, _, runner := model(t, "qwen35-8l-fp32")
+	if d.Shapes.Delta.Layers == 0 || d.Shapes.KV.Layers == 0 {
+		t.Fatalf("the model is no hybrid: %+v", d.Shapes)
+	}
+	s, rows := sieved(t, d, Sieve{Slots: 64}), tokens(5, 290, d.Vocab)
+	two := runner(s)
+	sameBits(t, "everything is held", appendAll(t, two, rows[:128], 50, 1), appendAll(t, runner(d), rows[:128]))
+	if err := two.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	want := appendAll(t, runner(s), rows, ones(len(rows))...)
+	if slicesEqual(want, appendAll(t, runner(d), rows)) {
+		t.Error("a sieve gives the bits of full attention")
+	}
+	sameBits(t, "in other cuts", appendAll(t, two, rows, 61, 7, 200), want)
+	if err := two.Truncate(context.Background(), 150); err != nil {
+		t.Fatal(err)
+	}
+	sameBits(t, "replayed", appendAll(t, two, rows[150:], 90, 3), want)
+}
+
 // Memory does not grow.
 func TestSieveMemory(t *testing.T) {
 	d, pool, runner := model(t, "qwen3-tied-fp32")

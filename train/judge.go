@@ -173,28 +173,34 @@ func losses(ctx context.Context, c *nn.Ctx, pool *state.Pool, dec *nn.Decoder, i
 	for i := range rows {
 		rows[i] = state.Row{Token: ids[i]}
 	}
-	seq := nn.Seq{State: st, In: rows, Want: nn.WantRows}
-	for i := at; i < len(ids); i++ {
-		seq.At = append(seq.At, i-1)
-	}
-	seqs := []nn.Seq{seq}
-	if err := dec.Forward(ctx, c, seqs); err != nil {
-		return nil, 0, err
-	}
-	out := make([]float64, len(ids)-at)
+	out := make([]float64, 0, len(ids)-at)
 	greedy, all := 0, true
-	for i := range out {
-		logits := seqs[0].Logits[i*dec.Vocab : (i+1)*dec.Vocab]
-		want := ids[at+i]
-		top := slices.Max(logits)
-		sum := 0.0
-		for _, x := range logits {
-			sum += float64(canon.Exp(x - top))
+	for done := 0; done < len(rows); {
+		n := state.Room(st, len(rows)-done)
+		seqs := []nn.Seq{{State: st, In: rows[done : done+n], Want: nn.WantRows}}
+		for i := max(at-1, done); i < done+n; i++ {
+			seqs[0].At = append(seqs[0].At, i-done)
 		}
-		out[i] = float64(canon.Log(float32(sum))) - float64(logits[want]-top)
-		if all = all && slices.Index(logits, top) == int(want); all {
-			greedy++
+		if len(seqs[0].At) == 0 {
+			seqs[0].Want = nn.WantNone
 		}
+		if err := dec.Forward(ctx, c, seqs); err != nil {
+			return nil, 0, err
+		}
+		for i, row := range seqs[0].At {
+			logits := seqs[0].Logits[i*dec.Vocab : (i+1)*dec.Vocab]
+			want := ids[done+row+1]
+			top := slices.Max(logits)
+			sum := 0.0
+			for _, x := range logits {
+				sum += float64(canon.Exp(x - top))
+			}
+			out = append(out, float64(canon.Log(float32(sum)))-float64(logits[want]-top))
+			if all = all && slices.Index(logits, top) == int(want); all {
+				greedy++
+			}
+		}
+		done += n
 	}
 	return out, greedy, nil
 }

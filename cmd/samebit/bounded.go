@@ -12,19 +12,26 @@ import (
 	"samebit/qcc"
 )
 
-// boundedFlags replace a model's full attention by a window and an archive.
+// boundedFlags replace a model's full attention by a window and an archive, or its
+// caches by a sieve.
 type boundedFlags struct {
 	file   string
 	window int
 	share  bool
 	exact  bool
+	sieve  int
 }
 
-// register adds the flags of commands that run such a model.
+// register adds the flags of an adapter.
 func (f *boundedFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.file, "adapter", "", "bound the model's memory by the adapter in `FILE`, made by calibrate")
 	c.Flags().IntVar(&f.window, "window", 0, "bound the model's memory by a window of `N` tokens and an archive that nobody trained (0: do not)")
 	c.Flags().BoolVar(&f.share, "share", false, "with --window: one archive per key head instead of one per query head")
+}
+
+// registerSieve adds that of commands which run any model of bounded memory.
+func (f *boundedFlags) registerSieve(c *cobra.Command) {
+	c.Flags().IntVar(&f.sieve, "sieve", 0, "bound the model's memory to `N` rows of every key head, a multiple of 64: the first, the last and the most unlike (0: do not)")
 }
 
 // registerExact adds that of commands which read a prompt and go on from it.
@@ -32,6 +39,7 @@ func (f *boundedFlags) registerExact(c *cobra.Command) {
 	c.Flags().BoolVar(&f.exact, "exact-prompt", false, "with --adapter or --window: read prompts with full attention, and bound what follows")
 }
 
+// wanted reports whether there is an adapter.
 func (f *boundedFlags) wanted() bool { return f.file != "" || f.window != 0 }
 
 // check refuses values before anything is loaded.
@@ -41,6 +49,10 @@ func (f *boundedFlags) check(cached bool) error {
 		return usagef("--adapter and --window exclude each other: an adapter has a window of its own")
 	case f.window < 0:
 		return usagef("--window %d: want a number of tokens, or 0 for full attention", f.window)
+	case f.sieve < 0 || f.sieve%backend.Page != 0:
+		return usagef("--sieve %d: want a multiple of %d, or 0 for full attention", f.sieve, backend.Page)
+	case f.sieve != 0 && f.wanted():
+		return usagef("--sieve excludes --adapter and --window: a model has one bounded memory")
 	case f.share && f.window == 0:
 		return usagef("--share goes with --window: an adapter says itself whether it shares")
 	case f.exact && !f.wanted():
@@ -79,8 +91,20 @@ func (f *boundedFlags) adapter(d *nn.Decoder) (a *qcc.Adapter, err error) {
 // load is loadDecoder of a model whose memory may be bounded.
 func (f *boundedFlags) load(ctx context.Context, dev backend.Device, path string, progress func(done, total int64)) (*nn.Decoder, error) {
 	d, err := loadDecoder(ctx, dev, path, progress)
-	if err != nil || !f.wanted() {
-		return d, err
+	if err != nil {
+		return nil, err
+	}
+	if f.sieve != 0 {
+		s, err := qcc.Sieved(d, qcc.Sieve{Slots: f.sieve})
+		if err != nil {
+			d.Close()
+			return nil, err
+		}
+		s.Closers = append(s.Closers, d.Close)
+		return s, nil
+	}
+	if !f.wanted() {
+		return d, nil
 	}
 	a, err := f.adapter(d)
 	var p *qcc.Patched

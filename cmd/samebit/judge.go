@@ -47,6 +47,7 @@ perplexity of the held-out end of text files is measured, too.`,
 	}
 	mf.register(c)
 	mf.bounded.register(c)
+	mf.bounded.registerSieve(c)
 	f := c.Flags()
 	f.IntSliceVar(&cfg.Lengths, "rows", []int{512, 2048}, "`LIST` of lengths of the text, in tokens, about")
 	f.IntVar(&cfg.Samples, "samples", 500, "`N` questions for each length")

@@ -24,6 +24,7 @@ import (
 	"samebit/checkpoint"
 	"samebit/models"
 	"samebit/nn"
+	"samebit/qcc"
 	"samebit/qwen3"
 )
 
@@ -72,6 +73,7 @@ func (f *modelFlags) registerSequence(c *cobra.Command) {
 	c.Flags().IntVar(&f.chunk, "chunk", 0, "`N` prompt tokens per pass (0: 512); changes no bit")
 	f.bounded.register(c)
 	f.bounded.registerExact(c)
+	f.bounded.registerSieve(c)
 }
 
 // check refuses values before anything is loaded.
@@ -160,6 +162,9 @@ func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
 	cfg := samebit.Config{Device: dev, Context: f.context, ChunkRows: f.chunk, Progress: bar.update}
 	if f.bounded.wanted() {
 		cfg.Adapter = f.bounded.adapter
+	}
+	if f.bounded.sieve != 0 {
+		cfg.Sieve = &qcc.Sieve{Slots: f.bounded.sieve}
 	}
 	if f.cache != "" {
 		cfg.Cache = &cache.Config{Dir: f.cache}

@@ -44,6 +44,7 @@ must be those of the processor.`,
 	f.SortFlags = false
 	f.StringVarP(&path, "model", "m", "", modelHelp)
 	bounded.register(c)
+	bounded.registerSieve(c)
 	f.StringVar(&device, "device", "cpu", "compare the processor with `NAME`: "+deviceHelp)
 	_ = c.RegisterFlagCompletionFunc("device", cobra.FixedCompletions(deviceNames(), cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	f.IntVar(&cfg.Prompt, "prompt-tokens", 600, "prompt of `N` rows")

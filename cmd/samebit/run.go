@@ -94,6 +94,7 @@ into one JSON object together with the text and its token ids.`,
 		Example: `  samebit run "The capital of France is"
   samebit run -m model.gguf -n 64 -seed 7 -temp 0.8 "Once upon a time"
   samebit run --chat "What is the capital of Norway?"
+  samebit run -m model.gguf --sieve 256 < notes.txt
   printf 'def fib(n):' | samebit run -q`,
 		Args: cobra.ArbitraryArgs,
 	}
