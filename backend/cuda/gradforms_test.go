@@ -39,7 +39,7 @@ func gradForms() []form {
 		for _, z := range []struct {
 			rows, n, k int
 			kernel     string
-		}{{129, 132, 65, "rowsGradLarge"}, {66, 20, 130, "rowsGradLarge"}, {131, 16, 67, "rowsGradLarge"}, {68, 260, 132, "rowsGradLarge"}, {65, 4, 96, "rowsGradLarge"}, {70, 36, 131, "rowsGradLarge"}, {67, 16, 129, "rowsGradLarge"}, {132, 4, 66, "rowsGradLarge"}, {130, 8, 68, "rowsGradLarge"},
+		}{{129, 132, 65, "rowsGradLarge"}, {70, 20, 130, "rowsGradLarge"}, {131, 16, 67, "rowsGradLarge"}, {68, 260, 132, "rowsGradLarge"}, {65, 4, 96, "rowsGradLarge"}, {71, 36, 131, "rowsGradLarge"}, {69, 16, 129, "rowsGradLarge"}, {66, 4, 68, "rowsGradLarge"}, {132, 4, 66, "rowsGradLarge"}, {130, 8, 68, "rowsGradLarge"},
 			{33, 130, 65, "rowsGradSmall"}, {34, 17, 66, "rowsGradSmall"}, {35, 15, 67, "rowsGradSmall"}, {36, 33, 98, "rowsGradSmall"}, {32, 16, 64, "rowsGradSmall"}, {3, 1, 7, "rowsGradSmall"}, {1, 2, 37, "rowsGradSmall"}, {2, 1, 39, "rowsGradSmall"}} {
 			one(fmt.Sprintf("LinearGrad/%dx%dx%d/%g", z.rows, z.n, z.k, scale), []string{z.kernel, "expand"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 				whole, dx := r.starting(rnd, scale, z.rows, z.k)

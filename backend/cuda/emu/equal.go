@@ -132,8 +132,12 @@ func (f *facts) magic(o operand) (codes operand, ok bool) {
 	if st = f.def(st.args[1]); st == nil || st.words[0] != "prmt" {
 		return o, false
 	}
-	v, ok := f.constant(st.args[2])
-	return st.args[1], ok && v == 0x4b000000
+	if v, ok := f.constant(st.args[2]); ok && v == 0x4b000000 {
+		return st.args[1], true
+	}
+	v, ok := f.constant(st.args[1])
+	by, known := f.constant(st.args[3])
+	return st.args[2], ok && v == 0x4b000000 && known && by&^3 == 0x3214
 }
 
 // codeBits bounds the bits of every byte of a word of codes.
@@ -175,17 +179,69 @@ func (f *facts) significant(o operand) int {
 	return unknown
 }
 
-// exact reports whether a step never rounds: the product of a scale and a code, or
-// a code taken out of 2^23.
+// exact reports whether a step never rounds: the product of a scale and a code, a
+// code taken out of 2^23, or what exp leaves of x after multiples of the high part
+// of ln 2. That has 21 bits, so that both are multiples of 2^-25, and what is left
+// is less than a half; with the multiple 0 it is x.
 func (f *facts) exact(st *stmt) bool {
 	switch st.op {
 	case "mul.rn.f32":
 		return f.significant(st.args[1])+f.significant(st.args[2]) <= 24
+	case "fma.rn.f32":
+		hi, ok := f.constant(st.args[2])
+		n := f.def(st.args[1])
+		if !ok || hi != 0xbf317218 || n == nil || n.op != "sub.rn.f32" || st.args[3].reg == nil {
+			return false
+		}
+		t := f.def(n.args[1])
+		magic, ok := f.constant(n.args[2])
+		x, turns := f.turns(t)
+		return ok && magic == 0x4b400000 && turns && x == st.args[3].reg && len(f.defs[x]) == 1
 	case "sub.rn.f32":
 		_, byte8 := f.magic(st.args[1])
 		return byte8 && f.always(st.args[2], func(v uint64) bool { return v>>8 == 0x4b0000 })
 	}
 	return false
+}
+
+// turns reports whether t is 1.5·2^23 + x/ln 2 of exp, and of which x.
+func (f *facts) turns(t *stmt) (x *register, ok bool) {
+	if t == nil || t.op != "fma.rn.f32" {
+		return nil, false
+	}
+	scale, ok1 := f.constant(t.args[2])
+	magic, ok2 := f.constant(t.args[3])
+	return t.args[1].reg, ok1 && ok2 && scale == 0x3fb8aa3b && magic == 0x4b400000 && t.args[1].reg != nil
+}
+
+// unselected reports whether the lowest byte of the constant that st moves is in no
+// result: all that read it choose other bytes.
+func (f *facts) unselected(st *stmt) bool {
+	if st.words[0] != "mov" || st.args[0].reg == nil || st.args[1].kind != opImm || st.args[1].imm&255 == 255 {
+		return false
+	}
+	r := st.args[0].reg
+	for _, u := range f.uses[r] {
+		if u.op != "prmt.b32" {
+			return false
+		}
+		by, ok := f.constant(u.args[3])
+		if !ok || u.args[3].reg == r {
+			return false
+		}
+		for i := range 4 {
+			switch by >> (4 * i) & 7 {
+			case 0:
+				ok = ok && u.args[1].reg != r
+			case 4:
+				ok = ok && u.args[2].reg != r
+			}
+		}
+		if !ok {
+			return false
+		}
+	}
+	return len(f.uses[r]) > 0
 }
 
 // fromZero reports whether an operand is the zero with which a chain begins.
@@ -219,4 +275,72 @@ func (f *facts) padding(st *stmt) bool {
 	}
 	use := f.uses[r]
 	return len(use) > 0 && !slices.ContainsFunc(use, func(d *stmt) bool { return d.words[0] != "st" || d.words[1] != "shared" })
+}
+
+// low bounds how many of a register's low bits matter, as far as shifts, sums and
+// differences of 32 bits tell within so many steps.
+func (f *facts) low(r *register, steps int) int {
+	most := 0
+	for _, st := range f.uses[r] {
+		n := 32
+		if steps > 0 && len(st.args) == 3 && st.args[0].kind != opImm && st.args[0].reg != nil {
+			by, ok := f.constant(st.args[2])
+			switch st.op {
+			case "shl.b32":
+				if ok && by < 32 && st.args[1].reg == r {
+					n = 32 - int(by)
+				}
+			case "shr.s32", "shr.u32":
+				if ok && by < 32 && st.args[1].reg == r {
+					n = min(32, int(by)+f.low(st.args[0].reg, steps-1))
+				}
+			case "add.s32", "sub.s32":
+				n = f.low(st.args[0].reg, steps-1)
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// shiftedOut reports whether st adds a constant of which no bit matters.
+func (f *facts) shiftedOut(st *stmt) bool {
+	if st.op != "add.s32" || st.args[0].reg == nil {
+		return false
+	}
+	v, ok := f.constant(st.args[2])
+	return ok && bits.TrailingZeros64(v) >= f.low(st.args[0].reg, 4)
+}
+
+// halves reports whether st halves the exponent of exp, which two powers of two
+// share: with a quarter for the first one both are normal too, and the first
+// product is exact.
+func (f *facts) halves(st *stmt) bool {
+	if st.op != "shr.s32" {
+		return false
+	}
+	n := f.def(st.args[1])
+	if n == nil || n.op != "add.s32" {
+		return false
+	}
+	off, ok := f.constant(n.args[2])
+	moved := f.def(n.args[1])
+	if !ok || uint32(off) != 0xb4c00000 || moved == nil || moved.op != "mov.b32" {
+		return false
+	}
+	t := f.def(moved.args[1])
+	if _, ok := f.turns(t); !ok {
+		return false
+	}
+	x := f.def(t.args[1])
+	if x == nil || x.op != "selp.f32" {
+		return false
+	}
+	top, ok := f.constant(x.args[1])
+	below := f.def(x.args[2])
+	if !ok || top != 0x42b20000 || below == nil || below.op != "selp.f32" {
+		return false
+	}
+	least, ok := f.constant(below.args[1])
+	return ok && least == 0xc2d00000
 }

@@ -31,14 +31,17 @@ func (m Mutant) Text() string { return m.ptx[:m.from] + m.Now + m.ptx[m.to:] }
 //
 // What is known to mean the same is left out:
 //   - another rounding of a step that is exact: the product of a block's scale and a
-//     code (at most 24 bits), a code taken out of 2^23;
+//     code (at most 24 bits), a code taken out of 2^23, the first rest of exp;
 //   - x·y + 0 at the beginning of a chain without the 0, or in two roundings: only
 //     the sign of a zero can differ, and chains are added to +0;
 //   - a shift without the sign of a size or position, which is never negative;
 //   - another constant for the zeros that stand for what lies outside an operand:
 //     they meet zeros, or their results are not stored;
 //   - the limits -104 and 89 of exp moved by little: exp is 0 and Inf there
-//     already.
+//     already;
+//   - its exponent parted in a quarter and the rest instead of halves;
+//   - another lowest byte of a constant of which only others are taken;
+//   - a constant not added, or subtracted, of which later shifts leave no bit.
 //
 // Constants of floats change by 2^-15 of their value, not by the last bit, which
 // one result in a million would show, and for the same reason those below 2^-24,
@@ -158,8 +161,10 @@ func changes(f *facts, st *stmt, s source) []change {
 	}
 	switch name {
 	case "add":
-		other("subtracts", "sub"+suffix)
-		copyOf("first operand only", 1)
+		if !f.shiftedOut(st) {
+			other("subtracts", "sub"+suffix)
+			copyOf("first operand only", 1)
+		}
 		copyOf("second operand only", 2)
 		rounding()
 		sign()
@@ -294,7 +299,10 @@ func changes(f *facts, st *stmt, s source) []change {
 			if i == 0 || o.kind != opImm || name == "shfl" && i > 2 || t.kind == 'p' {
 				continue
 			}
-			if f.padding(st) || (name == "setp" || name == "selp") && (o.imm == 0xc2d00000 || o.imm == 0x42b20000) {
+			if f.padding(st) || f.unselected(st) || (name == "setp" || name == "selp") && (o.imm == 0xc2d00000 || o.imm == 0x42b20000) {
+				continue
+			}
+			if i == 2 && o.imm == 1 && f.halves(st) {
 				continue
 			}
 			b := append([]string(nil), a...)
