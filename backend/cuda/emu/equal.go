@@ -182,7 +182,7 @@ func (f *facts) significant(o operand) int {
 // exact reports whether a step never rounds: the product of a scale and a code, a
 // code taken out of 2^23, or what exp leaves of x after multiples of the high part
 // of ln 2. That has 21 bits, so that both are multiples of 2^-25, and what is left
-// is less than a half; with the multiple 0 it is x.
+// of an x within the limits is less than a half; with the multiple 0 it is x.
 func (f *facts) exact(st *stmt) bool {
 	switch st.op {
 	case "mul.rn.f32":
@@ -196,7 +196,7 @@ func (f *facts) exact(st *stmt) bool {
 		t := f.def(n.args[1])
 		magic, ok := f.constant(n.args[2])
 		x, turns := f.turns(t)
-		return ok && magic == 0x4b400000 && turns && x == st.args[3].reg && len(f.defs[x]) == 1
+		return ok && magic == 0x4b400000 && turns && x == st.args[3].reg && f.limited(st.args[3])
 	case "sub.rn.f32":
 		_, byte8 := f.magic(st.args[1])
 		return byte8 && f.always(st.args[2], func(v uint64) bool { return v>>8 == 0x4b0000 })
@@ -332,15 +332,29 @@ func (f *facts) halves(st *stmt) bool {
 	if _, ok := f.turns(t); !ok {
 		return false
 	}
-	x := f.def(t.args[1])
+	return f.limited(t.args[1])
+}
+
+// limited reports whether an operand is no less than -104 and no more than 89: by
+// both limits of exp, or by the lower one as the negative of something absolute.
+func (f *facts) limited(o operand) bool {
+	x := f.def(o)
 	if x == nil || x.op != "selp.f32" {
 		return false
 	}
-	top, ok := f.constant(x.args[1])
-	below := f.def(x.args[2])
-	if !ok || top != 0x42b20000 || below == nil || below.op != "selp.f32" {
+	if v, ok := f.constant(x.args[1]); ok && v == 0x42b20000 {
+		if x = f.def(x.args[2]); x == nil || x.op != "selp.f32" {
+			return false
+		}
+		v, ok = f.constant(x.args[1])
+		return ok && v == 0xc2d00000
+	} else if !ok || v != 0xc2d00000 {
 		return false
 	}
-	least, ok := f.constant(below.args[1])
-	return ok && least == 0xc2d00000
+	x = f.def(x.args[2])
+	if x == nil || x.op != "neg.f32" {
+		return false
+	}
+	x = f.def(x.args[1])
+	return x != nil && x.op == "abs.f32"
 }

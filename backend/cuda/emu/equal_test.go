@@ -1,0 +1,101 @@
+package emu
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// exponential is exp of a loaded value in PTX, with a byte taken out of a constant.
+const exponential = `.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry exponential(.param .u64 exponential_param_0)
+{
+	.reg .pred %p<3>;
+	.reg .b32 %r<12>;
+	.reg .f32 %f<20>;
+	.reg .b64 %rd<3>;
+	ld.param.u64 %rd1, [exponential_param_0];
+	cvta.to.global.u64 %rd2, %rd1;
+	ld.global.f32 %f1, [%rd2];
+	setp.lt.f32 %p1, %f1, 0fC2D00000;
+	selp.f32 %f2, 0fC2D00000, %f1, %p1;
+	setp.gt.f32 %p2, %f2, 0f42B20000;
+	selp.f32 %f3, 0f42B20000, %f2, %p2;
+	mov.f32 %f4, 0f4B400000;
+	mov.f32 %f5, 0f3FB8AA3B;
+	fma.rn.f32 %f6, LIMITED, %f5, %f4;
+	sub.rn.f32 %f7, %f6, %f4;
+	mov.b32 %r1, %f6;
+	add.s32 %r2, %r1, -1262485504;
+	mov.f32 %f8, 0fBF317218;
+	fma.rn.f32 %f9, %f7, %f8, LIMITED;
+	shr.s32 %r3, %r2, 1;
+	shl.b32 %r4, %r3, 23;
+	sub.s32 %r5, %r2, %r3;
+	shl.b32 %r6, %r5, 23;
+	mov.u32 %r7, 1258291200;
+	prmt.b32 %r8, %r7, %r4, SELECTOR;
+	add.s32 %r9, %r8, %r6;
+	st.global.u32 [%rd2], %r9;
+	st.global.f32 [%rd2], %f9;
+	ret;
+}
+`
+
+// What is known to mean the same is no mutant, and is one where that is not known:
+// of an exp without limits, with the byte chosen.
+func TestEqual(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		limited, selector := "%f3", "12820" // 0x3214
+		if !known {
+			limited, selector = "%f1", "12816" // 0x3210
+		}
+		text := strings.NewReplacer("LIMITED", limited, "SELECTOR", selector).Replace(exponential)
+		got := map[string]bool{}
+		for m := range Mutants(text) {
+			what, _, _ := strings.Cut(m.Was, ",")
+			got[what+": "+m.What] = true
+		}
+		if len(got) < 20 {
+			t.Fatalf("%d mutants of %s", len(got), text)
+		}
+		for _, x := range []struct {
+			name string
+			want bool
+		}{
+			{"fma.rn.f32 %f9: fma.rn.f32: rounded to zero", !known},
+			{"fma.rn.f32 %f9: fma.rn.f32: parted into two roundings", true},
+			{"fma.rn.f32 %f6: fma.rn.f32: rounded to zero", true},
+			{"shr.s32 %r3: shr.s32: constant 1 off by one", !known},
+			{"shr.s32 %r3: shr.s32: left", true},
+			{"mov.u32 %r7: mov.u32: constant 1258291200 off by one", !known},
+			{"add.s32 %r2: add.s32: first operand only", false},
+			{"add.s32 %r2: add.s32: subtracts", false},
+			{"add.s32 %r2: add.s32: second operand only", true},
+			{"add.s32 %r9: add.s32: first operand only", true},
+		} {
+			if got[x.name] != x.want {
+				t.Errorf("exp with limits: %v: mutant %q: %v, want %v", known, x.name, got[x.name], x.want)
+			}
+		}
+	}
+}
+
+// exp's rest of x after multiples of the high part of ln 2 is exact.
+func TestExactRest(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	hi, perLog := float64(math.Float32frombits(0x3f317218)), float64(math.Float32frombits(0x3fb8aa3b))
+	for range 200000 {
+		x := float32(rnd.Float64()*193 - 104)
+		if rnd.IntN(2) == 0 {
+			x *= float32(math.Ldexp(1, -rnd.IntN(12)))
+		}
+		rest := float64(x) - math.RoundToEven(float64(x)*perLog)*hi // exact in 53 bits
+		if float64(float32(rest)) != rest {
+			t.Fatalf("seed 1 2: the rest of %b is %b", x, rest)
+		}
+	}
+}
