@@ -19,5 +19,5 @@ func TestArchiveMutants(t *testing.T) {
 	}
 	modules := slices.DeleteFunc(kernels.Modules(), func(m string) bool { return !isArchive(m) })
 	cases := append(backendtest.ArchiveCases(), backendtest.ArchiveGradCases()...)
-	killMutants(t, modules, trials(t, false, cases, nil), *mutants/8, leastArchive)
+	killMutants(t, modules, trials(t, false, cases, archiveForms()), *mutants/8, leastArchive)
 }

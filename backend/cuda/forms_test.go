@@ -129,9 +129,12 @@ func forms() []form {
 	return slices.Concat(linearForms(), attentionForms(), deltaForms(), rowForms(), expertForms(), gradForms())
 }
 
-func TestForms(t *testing.T) {
+func TestForms(t *testing.T) { runForms(t, forms()) }
+
+// runForms compares the bits of forms with those of package ref.
+func runForms(t *testing.T, forms []form) {
+	t.Helper()
 	dev, watch := watched(t)
-	forms := forms()
 	for i := range forms {
 		f := &forms[i]
 		if testing.Short() && (f.long || i%5 > 0) {
