@@ -23,7 +23,25 @@ type archiveForm struct {
 	sets, ways    int
 	set           func(w *backend.ArchiveParams)
 	exact         []func(x *backend.ExactParams)
+	at            scales
 }
+
+// scales are the magnitudes of operands; 0 is 1.
+type scales struct {
+	keys, queries, values float32
+	adm, dy               float32 // of the parameters of admission, of gradients
+}
+
+func orOne(scale float32) float32 {
+	if scale == 0 {
+		return 1
+	}
+	return scale
+}
+
+// little is a scale at which sums of squares are of subnormals, and much one that
+// makes up for it in products.
+const little, much = 3e-21, 1e14
 
 const archiveLayers = 2
 
@@ -66,18 +84,18 @@ func (r *rig) grades(rnd *tensortest.Rand, dim ...int) tensor.Tensor {
 func (z *archiveForm) bank(r *rig, rnd *tensortest.Rand, w *backend.ArchiveParams, past int) (b backend.ArchiveBank) {
 	const l = archiveLayers
 	heads, hq, events, slots := z.kv*z.a, z.kv*z.group, w.Events(past), z.sets*z.ways
-	b.Num, b.Den = r.random(rnd, 1, l, heads, z.m*z.s, z.d), r.counts(rnd, 5, l, heads, z.m*z.s)
+	b.Num, b.Den = r.random(rnd, orOne(z.at.values), l, heads, z.m*z.s, z.d), r.counts(rnd, 5, l, heads, z.m*z.s)
 	if w.Lazy {
 		b.Last = r.counts(rnd, events, l, heads, z.m)
 	}
 	if w.Landmarks != backend.NoLandmarks {
-		b.LandKey, b.LandValue, b.LandScore = r.random(rnd, 1, l, heads, z.m, z.d), r.random(rnd, 1, l, heads, z.m, z.d), r.grades(rnd, l, heads, z.m)
+		b.LandKey, b.LandValue, b.LandScore = r.random(rnd, 1, l, heads, z.m, z.d), r.random(rnd, orOne(z.at.values), l, heads, z.m, z.d), r.grades(rnd, l, heads, z.m)
 	}
 	if w.Reuse {
-		b.ReadQuery, b.ReadValue, b.ReadMark = r.random(rnd, 1, l, hq, z.d), r.random(rnd, 1, l, hq, z.d), r.f32([]float32{1, 4, 1, 3}, l, 2)
+		b.ReadQuery, b.ReadValue, b.ReadMark = r.random(rnd, orOne(z.at.keys), l, hq, z.d), r.random(rnd, 1, l, hq, z.d), r.f32([]float32{1, 4, 1, 3}, l, 2)
 	}
 	if slots > 0 {
-		b.Key, b.Value = r.random(rnd, 1, l, hq, slots, z.d), r.random(rnd, 1, l, hq, slots, z.d)
+		b.Key, b.Value = r.random(rnd, orOne(z.at.queries), l, hq, slots, z.d), r.random(rnd, orOne(z.at.values), l, hq, slots, z.d)
 		b.Score, b.Age, b.Next = r.grades(rnd, l, hq, slots), r.counts(rnd, events, l, hq, slots), r.counts(rnd, slots-1, l, hq)
 	}
 	return b
@@ -85,12 +103,12 @@ func (z *archiveForm) bank(r *rig, rnd *tensortest.Rand, w *backend.ArchiveParam
 
 func (z *archiveForm) put(r *rig, rnd *tensortest.Rand, p backend.Plan) {
 	for layer := range archiveLayers {
-		in := func() tensor.Tensor { return r.random(rnd, 1, p.Rows(), z.kv, z.d) }
+		in := func(scale float32) tensor.Tensor { return r.random(rnd, orOne(scale), p.Rows(), z.kv, z.d) }
 		raw := tensor.Tensor{}
 		if z.raw {
-			raw = in()
+			raw = in(z.at.keys)
 		}
-		r.s.(backend.Archive).PutWindow(p, layer, in(), in(), raw)
+		r.s.(backend.Archive).PutWindow(p, layer, in(z.at.keys), in(z.at.values), raw)
 	}
 }
 
@@ -123,7 +141,7 @@ func (z *archiveForm) run(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 	p := r.s.Plan(segs)
 	z.put(r, rnd, p)
 	hq := z.kv * z.group
-	q := r.random(rnd, 1, row, hq, z.d)
+	q := r.random(rnd, orOne(z.at.queries), row, hq, z.d)
 	if w.Close { // sequences ask what they asked before, every second one with a head less
 		for i, s := range segs {
 			n := hq - i%2
@@ -148,9 +166,12 @@ func (z *archiveForm) run(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 	keep()
 	for _, set := range z.exact {
 		x := &backend.ExactParams{WindowParams: w.WindowParams, Sets: z.sets, Ways: z.ways, Probe: z.sets, Confidence: 0.25, ConfidenceTemp: 2, Threshold: -1, Admission: 0.7, Diversity: 0.3, SoftTemp: 3}
-		x.AdmKey, x.AdmValue, x.AdmBias, x.Mix = r.random(rnd, 0.3, hq, z.d), r.random(rnd, 0.3, hq, z.d), r.random(rnd, 0.3, hq), r.random(rnd, 1, hq)
-		x.SetCodes = r.random(rnd, 1, hq, z.sets, z.d)
-		set(x)
+		adm := 0.3 * orOne(z.at.adm)
+		x.AdmKey, x.AdmValue, x.AdmBias, x.Mix = r.random(rnd, adm, hq, z.d), r.random(rnd, adm, hq, z.d), r.random(rnd, adm, hq), r.random(rnd, 1, hq)
+		x.SetCodes = r.random(rnd, orOne(z.at.queries), hq, z.sets, z.d)
+		if set(x); z.at.adm != 0 {
+			x.Admission, x.Diversity = 1, 0
+		}
 		y, weight := r.f32(nil, row, hq, z.d), r.f32(nil, row, hq)
 		op.ExactTier(y, weight, q, p, layer, x)
 		outs = append(outs, y, weight)
@@ -171,54 +192,69 @@ var exacts = []func(x *backend.ExactParams){
 var archiveUses = []archiveForm{
 	{"wide", []int{2, 1}, []int{9, 4}, 2, 2, 2, 1030, 3, 1, 5, 2, 2, true, 3, 2, func(w *backend.ArchiveParams) {
 		w.Features, w.Scale, w.Landmarks, w.LandmarkTemp = true, 0.002, backend.PersistentLandmarks, 1.5
-	}, exacts},
-	{"many sets", []int{3, 2}, []int{8, 70}, 2, 2, 1, 67, 3, 0, 2, 2, 0, false, 35, 4, nil, exacts},
-	{"full tables", []int{9, 4}, []int{30, 5}, 2, 1, 1, 35, 3, 1, 2, 1, 0, true, 4, 2, nil, exacts},
+	}, exacts, scales{}},
+	{"many sets", []int{3, 2}, []int{8, 70}, 2, 2, 1, 67, 3, 0, 2, 2, 0, false, 35, 4, nil, exacts, scales{}},
+	{"full tables", []int{9, 4}, []int{30, 5}, 2, 1, 1, 35, 3, 1, 2, 1, 0, true, 4, 2, nil, exacts, scales{}},
 	{"lazy", []int{5, 3}, []int{9, 70}, 2, 2, 2, 37, 5, 1, 133, 3, 3, true, 0, 0, func(w *backend.ArchiveParams) {
 		w.Active, w.Lazy, w.Gated, w.Threshold = 129, true, true, -0.1
-	}, nil},
+	}, nil, scales{}},
 	{"sparse", []int{4, 1}, []int{40, 0}, 2, 2, 1, 33, 5, 1, 70, 2, 2, false, 0, 0, func(w *backend.ArchiveParams) {
 		w.Active, w.SparsePerCode = 35, true
-	}, nil},
-	{"many scales", []int{3, 3}, []int{9, 7}, 1, 4, 2, 34, 5, 0, 3, 131, 130, false, 0, 0, nil, nil},
-	{"many scales per code", []int{3, 3}, []int{9, 7}, 1, 2, 2, 6, 5, 0, 33, 131, 3, false, 0, 0, func(w *backend.ArchiveParams) { w.PerCode = true }, nil},
+	}, nil, scales{}},
+	{"many scales", []int{3, 3}, []int{9, 7}, 1, 4, 2, 34, 5, 0, 3, 131, 130, false, 0, 0, nil, nil, scales{}},
+	{"many scales per code", []int{3, 3}, []int{9, 7}, 1, 2, 2, 6, 5, 0, 33, 131, 3, false, 0, 0, func(w *backend.ArchiveParams) { w.PerCode = true }, nil, scales{}},
 	{"many landmarks", []int{4, 3}, []int{9, 70}, 2, 2, 2, 131, 5, 1, 131, 1, 0, true, 0, 0, func(w *backend.ArchiveParams) {
 		w.Landmarks, w.LandmarkTemp, w.Lexical, w.Gated, w.Threshold = backend.PersistentLandmarks, 1.5, true, true, 0.1
-	}, nil},
+	}, nil, scales{}},
 	{"first events", []int{6, 3}, []int{9, 0}, 2, 2, 1, 35, 2, 1, 33, 2, 2, true, 0, 0, func(w *backend.ArchiveParams) {
 		w.Landmarks, w.LandmarkTemp = backend.PrefixLandmarks, 1.5
-	}, nil},
+	}, nil, scales{}},
 	{"pairs of events", []int{7, 5}, []int{9, 0}, 2, 2, 2, 34, 2, 1, 6, 2, 2, true, 0, 0, func(w *backend.ArchiveParams) {
 		w.Landmarks, w.LandmarkTemp, w.Lexical = backend.PairLandmarks, 1.5, true
-	}, nil},
+	}, nil, scales{}},
 	{"reuse", []int{1, 1, 1, 3}, []int{9, 8, 72, 5}, 1, 35, 1, 35, 3, 1, 2, 1, 0, false, 0, 0, func(w *backend.ArchiveParams) {
 		w.Reuse, w.Stride, w.Close, w.Closeness, w.Landmarks, w.LandmarkTemp = true, 2, true, 0.9, backend.PersistentLandmarks, 1
-	}, nil},
+	}, nil, scales{}},
 	{"wide reuse", []int{1, 1}, []int{9, 8}, 1, 2, 1, 1030, 3, 1, 2, 1, 0, false, 0, 0, func(w *backend.ArchiveParams) {
 		w.Reuse, w.Stride, w.Close, w.Closeness = true, 1, true, 0.99
-	}, nil},
-	{"window", []int{5, 70}, []int{150, 3}, 2, 2, 1, 130, 70, 3, 1, 1, 0, false, 0, 0, nil, nil},
+	}, nil, scales{}},
+	{"window", []int{5, 70}, []int{150, 3}, 2, 2, 1, 130, 70, 3, 1, 1, 0, false, 0, 0, nil, nil, scales{}},
+	{"tiny values", []int{4, 2}, []int{8, 70}, 2, 2, 1, 35, 3, 1, 4, 2, 2, true, 5, 3, func(w *backend.ArchiveParams) {
+		w.Landmarks, w.LandmarkTemp = backend.PersistentLandmarks, 1.5
+	}, exacts, scales{values: tiny, adm: tiny}},
+	{"tiny keys", []int{3, 2}, []int{8, 7}, 2, 2, 2, 66, 3, 1, 4, 2, 0, false, 5, 3, func(w *backend.ArchiveParams) {
+		w.Landmarks, w.LandmarkTemp = backend.PersistentLandmarks, 1.5
+	}, exacts, scales{keys: tiny, adm: 0.5}},
+	{"little keys", []int{3, 2}, []int{8, 7}, 2, 2, 1, 67, 3, 0, 2, 1, 0, false, 5, 3, nil, exacts, scales{keys: little, queries: much, values: little}},
+	{"little queries", []int{3, 2}, []int{8, 7}, 2, 2, 1, 67, 3, 0, 2, 1, 0, false, 5, 3, nil, exacts, scales{keys: much, queries: little}},
+	{"reuse of little queries", []int{1, 1}, []int{8, 6}, 1, 2, 1, 67, 3, 0, 2, 1, 0, false, 0, 0, func(w *backend.ArchiveParams) {
+		w.Reuse, w.Stride, w.Close, w.Closeness = true, 2, true, 0.05
+	}, nil, scales{keys: much, queries: little}},
 }
 
 // archiveGrads are archives with gradients; past and the tables are not used.
 var archiveGrads = []archiveForm{
 	{"wide", []int{7, 6}, nil, 2, 2, 2, 1030, 2, 1, 3, 2, 2, true, 0, 0, func(w *backend.ArchiveParams) {
 		w.Features, w.Scale, w.Landmarks, w.LandmarkTemp = true, 0.002, backend.PersistentLandmarks, 1.5
-	}, nil},
+	}, nil, scales{}},
 	{"many codes", []int{8, 6}, nil, 2, 2, 2, 7, 2, 1, 133, 2, 3, true, 0, 0, func(w *backend.ArchiveParams) {
 		w.Gated, w.Threshold, w.Landmarks, w.LandmarkTemp = true, -0.3, backend.PersistentLandmarks, 1.5
-	}, nil},
+	}, nil, scales{}},
 	{"many codes, features", []int{7, 6}, nil, 2, 2, 1, 37, 2, 1, 1030, 1, 0, true, 0, 0, func(w *backend.ArchiveParams) {
 		w.Features, w.Scale = true, 0.02
-	}, nil},
-	{"many scales", []int{7, 6}, nil, 1, 4, 2, 35, 2, 1, 3, 131, 131, false, 0, 0, nil, nil},
-	{"many scales per code", []int{6, 7}, nil, 2, 2, 2, 6, 2, 1, 35, 6, 35, true, 0, 0, func(w *backend.ArchiveParams) { w.PerCode = true }, nil},
+	}, nil, scales{}},
+	{"many scales", []int{7, 6}, nil, 1, 4, 2, 35, 2, 1, 3, 131, 131, false, 0, 0, nil, nil, scales{}},
+	{"many scales per code", []int{6, 7}, nil, 2, 2, 2, 6, 2, 1, 35, 6, 35, true, 0, 0, func(w *backend.ArchiveParams) { w.PerCode = true }, nil, scales{}},
 	{"first events", []int{9, 7}, nil, 2, 2, 1, 131, 2, 1, 5, 2, 2, true, 0, 0, func(w *backend.ArchiveParams) {
 		w.Landmarks, w.LandmarkTemp = backend.PrefixLandmarks, 1.5
-	}, nil},
+	}, nil, scales{}},
 	{"pairs of events", []int{9, 70}, nil, 2, 2, 2, 34, 60, 1, 6, 2, 2, true, 0, 0, func(w *backend.ArchiveParams) {
 		w.Landmarks, w.LandmarkTemp = backend.PairLandmarks, 1.5
-	}, nil},
+	}, nil, scales{}},
+	{"tiny", []int{7, 6}, nil, 2, 2, 2, 35, 2, 1, 6, 3, 2, true, 0, 0, func(w *backend.ArchiveParams) {
+		w.Features, w.Landmarks, w.LandmarkTemp = true, backend.PersistentLandmarks, 1.5
+	}, nil, scales{dy: tiny}},
+	{"tiny, a division per code", []int{7, 6}, nil, 2, 2, 1, 35, 2, 1, 6, 3, 2, true, 0, 0, func(w *backend.ArchiveParams) { w.PerCode = true }, nil, scales{dy: tiny}},
 }
 
 func (z *archiveForm) grad(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
@@ -229,12 +265,12 @@ func (z *archiveForm) grad(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 		if !t.Valid() {
 			return t
 		}
-		to := r.random(rnd, 0.1, t.Shape()...)
+		to := r.random(rnd, 0.1*orOne(z.at.dy), t.Shape()...)
 		outs = append(outs, to)
 		return to
 	}
 	heads := func(n int) tensor.Tensor {
-		whole, x := r.starting(rnd, 0.1, rows, n, z.d)
+		whole, x := r.starting(rnd, 0.1*orOne(z.at.dy), rows, n, z.d)
 		outs = append(outs, whole)
 		return x
 	}
@@ -243,7 +279,7 @@ func (z *archiveForm) grad(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 		d.LandmarkMix = sum(w.LandmarkMix)
 	}
 	in := func(n int) tensor.Tensor { return r.random(rnd, 1, rows, n, z.d) }
-	r.s.(backend.ArchiveGrad).ArchiveScanGrad(d, in(hq), in(hq), in(z.kv), in(z.kv), p, w)
+	r.s.(backend.ArchiveGrad).ArchiveScanGrad(d, r.random(rnd, orOne(z.at.dy), rows, hq, z.d), in(hq), in(z.kv), in(z.kv), p, w)
 	return outs
 }
 
@@ -260,26 +296,32 @@ func archiveForms() []form {
 		rows          []int
 		hq, hkv, d    int
 		window, sinks int
-	}{{[]int{5, 3}, 4, 2, 131, 3, 1}, {[]int{3, 70}, 2, 1, 67, 40, 2}, {[]int{140}, 1, 1, 6, 70, 66}, {[]int{4, 131}, 2, 2, 9, 20, 3}} {
-		l = append(l, form{fmt.Sprintf("WindowAttentionGrad/%v/%d:%d/%d", z.rows, z.hq, z.hkv, z.d), []string{"windowGradKV"}, true, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+		dy            float32
+	}{{[]int{5, 3}, 4, 2, 131, 3, 1, 1}, {[]int{3, 70}, 2, 1, 67, 40, 2, 1}, {[]int{140}, 1, 1, 6, 70, 66, 1}, {[]int{4, 131}, 2, 2, 9, 20, 3, 1}, {[]int{4, 9}, 2, 1, 35, 3, 1, tiny}} {
+		l = append(l, form{fmt.Sprintf("WindowAttentionGrad/%v/%d:%d/%d/%g", z.rows, z.hq, z.hkv, z.d, z.dy), []string{"windowGradKV"}, true, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 			p := r.segments(z.rows...)
 			in := func(n int) tensor.Tensor { return r.random(rnd, 1, p.Rows(), n, z.d) }
-			wq, dq := r.starting(rnd, 0.1, p.Rows(), z.hq, z.d)
-			wk, dk := r.starting(rnd, 0.1, p.Rows(), z.hkv, z.d)
-			wv, dv := r.starting(rnd, 0.1, p.Rows(), z.hkv, z.d)
-			r.s.(backend.ArchiveGrad).WindowAttentionGrad(dq, dk, dv, in(z.hq), in(z.hq), in(z.hq), in(z.hkv), in(z.hkv), p,
+			wq, dq := r.starting(rnd, 0.1*z.dy, p.Rows(), z.hq, z.d)
+			wk, dk := r.starting(rnd, 0.1*z.dy, p.Rows(), z.hkv, z.d)
+			wv, dv := r.starting(rnd, 0.1*z.dy, p.Rows(), z.hkv, z.d)
+			r.s.(backend.ArchiveGrad).WindowAttentionGrad(dq, dk, dv, r.random(rnd, z.dy, p.Rows(), z.hq, z.d), in(z.hq), in(z.hq), in(z.hkv), in(z.hkv), p,
 				backend.WindowParams{Scale: 1 / float32(math.Sqrt(float64(z.d))), Window: z.window, Sinks: z.sinks})
 			return []tensor.Tensor{wq, wk, wv}
 		}})
 	}
-	for _, d := range []int{1030, 131, 34} {
-		l = append(l, form{fmt.Sprintf("beside archives/%d", d), []string{"gateMix", "latentGrad"}, true, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor { return besideArchives(r, rnd, d) }})
+	for _, z := range []struct {
+		d          int
+		x, y, grad float32
+	}{{1030, 1, 1.5, 1}, {131, 1, 1.5, 1}, {34, 1, 1.5, 1}, {33, tiny, tiny, tiny}, {67, little, 1e-6, 1}, {67, 1e-6, little, tiny}} {
+		l = append(l, form{fmt.Sprintf("beside archives/%d/%g,%g,%g", z.d, z.x, z.y, z.grad), []string{"gateMix", "latentGrad"}, true, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			return besideArchives(r, rnd, z.d, z.x, z.y, z.grad)
+		}})
 	}
 	return l
 }
 
-// besideArchives runs what joins responses, and its gradients.
-func besideArchives(r *rig, rnd *tensortest.Rand, d int) []tensor.Tensor {
+// besideArchives runs what joins responses of scales sx and sy, and its gradients.
+func besideArchives(r *rig, rnd *tensortest.Rand, d int, sx, sy, grad float32) []tensor.Tensor {
 	const heads = 6
 	rank := 3
 	if d < 200 {
@@ -287,11 +329,12 @@ func besideArchives(r *rig, rnd *tensortest.Rand, d int) []tensor.Tensor {
 	}
 	op, g, p := r.s.(backend.Archive), r.s.(backend.ArchiveGrad), r.segments(3, 5)
 	rows := p.Rows()
-	in := func() tensor.Tensor { return r.random(rnd, 1, rows, heads, d) }
+	in := func() tensor.Tensor { return r.random(rnd, sx, rows, heads, d) }
+	dy := func() tensor.Tensor { return r.random(rnd, grad, rows, heads, d) }
 	gate := func() tensor.Tensor { return r.random(rnd, 1, rows, heads) }
 	var outs []tensor.Tensor
 	out := func(dim ...int) tensor.Tensor {
-		whole, x := r.starting(rnd, 0.1, dim...)
+		whole, x := r.starting(rnd, 0.1*grad, dim...)
 		outs = append(outs, whole)
 		return x
 	}
@@ -299,20 +342,20 @@ func besideArchives(r *rig, rnd *tensortest.Rand, d int) []tensor.Tensor {
 	op.QueryCorrection(out(rows, heads, d), in(), v, u)
 	op.Blend(out(rows, heads, d), in(), in(), gate())
 	op.MassMerge(out(rows, heads, d), in(), gate(), in(), gate())
-	op.GELU(out(rows, d), r.random(rnd, 1, rows, d))
-	dv, du := r.random(rnd, 0.1, 2, d, rank), r.random(rnd, 0.1, 2, rank, d)
+	op.GELU(out(rows, d), r.random(rnd, sx, rows, d))
+	dv, du := r.random(rnd, 0.1*grad, 2, d, rank), r.random(rnd, 0.1*grad, 2, rank, d)
 	outs = append(outs, dv, du)
-	g.QueryCorrectionGrad(out(rows, heads, d), dv, du, in(), in(), v, u, p)
-	g.GELUGrad(out(rows, d), r.random(rnd, 1, rows, d), r.random(rnd, 1, rows, d))
+	g.QueryCorrectionGrad(out(rows, heads, d), dv, du, dy(), in(), v, u, p)
+	g.GELUGrad(out(rows, d), r.random(rnd, grad, rows, d), r.random(rnd, 1, rows, d))
 	for _, w := range []backend.GateParams{{From: 2}, {From: 1, Norm: true}, {Remote: 0.3}, {Remote: 0.3, Norm: true}} {
 		var by, dby tensor.Tensor
 		if w.Remote == 0 {
 			by, dby = gate(), out(rows, heads)
 		}
-		local, remote := in(), r.random(rnd, 1.5, rows, heads, d)
+		local, remote := in(), r.random(rnd, sy, rows, heads, d)
 		op.GateMix(out(rows, heads, d), local, remote, by, gate(), p, w)
 		op.GateMix(out(rows, heads, d), local, remote, by, tensor.Tensor{}, p, w)
-		g.GateMixGrad(out(rows, heads, d), out(rows, heads, d), dby, in(), local, remote, by, p, w)
+		g.GateMixGrad(out(rows, heads, d), out(rows, heads, d), dby, dy(), local, remote, by, p, w)
 	}
 	return outs
 }
