@@ -47,26 +47,20 @@ func packTransPanel(side packRowsFunc, dst, src []float32, ld, rows, k int) {
 }
 
 // packRows is a packRowsFunc. Moves of a constant length, which may overlap, beat a
-// call of memmove for so few bytes.
+// call of memmove for so few bytes. No pointer is formed behind the last row.
 func packRows(dst *float32, dstStride int, src *float32, srcStride int, width, n int) {
-	d, s := unsafe.Pointer(dst), unsafe.Pointer(src)
-	switch last := 4 * width; {
-	case width >= 8:
-		for range n {
+	last := 4 * width
+	for i := range n {
+		d, s := unsafe.Add(unsafe.Pointer(dst), i*dstStride), unsafe.Add(unsafe.Pointer(src), i*srcStride)
+		switch {
+		case width >= 8:
 			move8(d, s)
 			move8(unsafe.Add(d, last-32), unsafe.Add(s, last-32))
-			d, s = unsafe.Add(d, dstStride), unsafe.Add(s, srcStride)
-		}
-	case width >= 4:
-		for range n {
+		case width >= 4:
 			move4(d, s)
 			move4(unsafe.Add(d, last-16), unsafe.Add(s, last-16))
-			d, s = unsafe.Add(d, dstStride), unsafe.Add(s, srcStride)
-		}
-	default:
-		for range n {
+		default:
 			copy(unsafe.Slice((*float32)(d), width), unsafe.Slice((*float32)(s), width))
-			d, s = unsafe.Add(d, dstStride), unsafe.Add(s, srcStride)
 		}
 	}
 }
