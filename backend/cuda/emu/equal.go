@@ -140,24 +140,39 @@ func (f *facts) magic(o operand) (codes operand, ok bool) {
 	return st.args[2], ok && v == 0x4b000000 && known && by&^3 == 0x3214
 }
 
-// codeBits bounds the bits of every byte of a word of codes.
-func (f *facts) codeBits(o operand) int {
-	if st := f.def(o); st != nil {
+// codes bounds where every byte of a word of codes has bits that are set, from low
+// to below high, whichever instruction wrote it, as far as so many steps tell.
+func (f *facts) codes(o operand, steps int) (low, high int) {
+	if o.kind == opImm || o.reg == nil || steps == 0 || len(f.defs[o.reg]) == 0 {
+		return 0, 8
+	}
+	low, high = 8, 0
+	for _, st := range f.defs[o.reg] {
+		l, h := 0, 8
 		switch st.words[0] {
+		case "mov":
+			l, h = f.codes(st.args[1], steps-1)
 		case "or":
-			return max(f.codeBits(st.args[1]), f.codeBits(st.args[2]))
+			l, h = f.codes(st.args[1], steps-1)
+			l2, h2 := f.codes(st.args[2], steps-1)
+			l, h = min(l, l2), max(h, h2)
 		case "and":
-			if v, ok := f.constant(st.args[2]); ok {
-				return bits.Len64(v >> 24 & 255)
+			if v, ok := f.constant(st.args[2]); ok && uint32(v) == uint32(v&255)*0x01010101 && v&255 != 0 {
+				l, h = bits.TrailingZeros8(uint8(v)), bits.Len8(uint8(v))
 			}
 		}
+		low, high = min(low, l), max(high, h)
 	}
-	return 8
+	return low, high
 }
 
 // significant bounds the significant bits of a float that is a code, a scale of a
-// block, or their product: a multiple of 2^-48, far from what underflows.
+// block, or their product, also with a power of two: a multiple of 2^-52, far from
+// what underflows. The power itself adds none.
 func (f *facts) significant(o operand) int {
+	if v, ok := f.constant(o); ok && v&0x7fffff == 0 && v>>23 >= 127-4 && v>>23 <= 127 {
+		return 0
+	}
 	st := f.def(o)
 	if st == nil {
 		return unknown
@@ -173,7 +188,11 @@ func (f *facts) significant(o operand) int {
 		if codes, ok := f.magic(st.args[1]); ok && f.exact(st) { // less the code of zero, which has one bit
 			v, _ := f.constant(st.args[2])
 			zero := v & 255
-			return max(bits.Len64(max(zero, 1)-1), bits.Len64(1<<f.codeBits(codes)-1-zero))
+			low, high := f.codes(codes, 4)
+			if zero == 0 {
+				return high - low
+			}
+			return max(bits.Len64(zero-1), bits.Len64(1<<high-1-zero))
 		}
 	}
 	return unknown
@@ -186,7 +205,7 @@ func (f *facts) significant(o operand) int {
 func (f *facts) exact(st *stmt) bool {
 	switch st.op {
 	case "mul.rn.f32":
-		return f.significant(st.args[1])+f.significant(st.args[2]) <= 24
+		return f.exactProduct(st)
 	case "fma.rn.f32":
 		hi, ok := f.constant(st.args[2])
 		n := f.def(st.args[1])
@@ -202,6 +221,12 @@ func (f *facts) exact(st *stmt) bool {
 		return byte8 && f.always(st.args[2], func(v uint64) bool { return v>>8 == 0x4b0000 })
 	}
 	return false
+}
+
+// exactProduct reports whether the product of a step, its first two operands, never
+// rounds.
+func (f *facts) exactProduct(st *stmt) bool {
+	return f.significant(st.args[1])+f.significant(st.args[2]) <= 24
 }
 
 // turns reports whether t is 1.5·2^23 + x/ln 2 of exp, and of which x.

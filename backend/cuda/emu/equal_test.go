@@ -84,6 +84,67 @@ func TestEqual(t *testing.T) {
 	}
 }
 
+// weight is a value of a block in PTX: its factor, which is a half times six bits,
+// times a sixteenth, times the upper half of a byte, or another part of it.
+const weight = `.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry weight(.param .u64 weight_param_0)
+{
+	.reg .b16 %rs<2>;
+	.reg .b32 %r<12>;
+	.reg .f32 %f<20>;
+	.reg .b64 %rd<3>;
+	ld.param.u64 %rd1, [weight_param_0];
+	cvta.to.global.u64 %rd2, %rd1;
+	ld.global.u32 %r1, [%rd2];
+	ld.global.u32 %r2, [%rd2+4];
+	ld.global.f32 %f1, [%rd2+8];
+	cvt.u16.u32 %rs1, %r1;
+	cvt.f32.f16 %f2, %rs1;
+	mov.f32 %f3, 0f4B000000;
+	mov.u32 %r3, 1258291200;
+	and.b32 %r4, %r1, 1061109567;
+	prmt.b32 %r5, %r3, %r4, 12820;
+	mov.b32 %f4, %r5;
+	sub.rn.f32 %f5, %f4, %f3;
+	mul.rn.f32 %f6, %f2, %f5;
+	mul.rn.f32 %f7, %f6, 0f3D800000;
+	and.b32 %r6, %r2, MASK;
+	prmt.b32 %r7, %r3, %r6, 12820;
+	mov.b32 %f8, %r7;
+	sub.rn.f32 %f9, %f8, %f3;
+	fma.rn.f32 %f10, %f7, %f9, %f1;
+	mul.rn.f32 %f11, %f7, %f9;
+	st.global.f32 [%rd2], %f10;
+	st.global.f32 [%rd2+4], %f11;
+	ret;
+}
+`
+
+// A product of 17 and 4 bits rounds in no way, one of 17 and 8 may.
+func TestExactProducts(t *testing.T) {
+	for mask, exact := range map[string]bool{"-252645136": true, "252645135": true, "-1": false, "-252645121": false} {
+		got := map[string]bool{}
+		for m := range Mutants(strings.ReplaceAll(weight, "MASK", mask)) {
+			what, _, _ := strings.Cut(m.Was, ",")
+			got[what+": "+m.What] = true
+		}
+		for name, want := range map[string]bool{
+			"mul.rn.f32 %f7: mul.rn.f32: rounded to zero":            false,
+			"mul.rn.f32 %f11: mul.rn.f32: rounded to zero":           !exact,
+			"fma.rn.f32 %f10: fma.rn.f32: parted into two roundings": !exact,
+			"fma.rn.f32 %f10: fma.rn.f32: rounded to zero":           true,
+			"fma.rn.f32 %f10: fma.rn.f32: addend dropped":            true,
+			"mul.rn.f32 %f11: mul.rn.f32: first operand only":        true,
+		} {
+			if got[name] != want {
+				t.Errorf("mask %s: mutant %q: %v, want %v", mask, name, got[name], want)
+			}
+		}
+	}
+}
+
 // exp's rest of x after multiples of the high part of ln 2 is exact.
 func TestExactRest(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))

@@ -32,6 +32,7 @@ func (m Mutant) Text() string { return m.ptx[:m.from] + m.Now + m.ptx[m.to:] }
 // What is known to mean the same is left out:
 //   - another rounding of a step that is exact: the product of a block's scale and a
 //     code (at most 24 bits), a code taken out of 2^23, the first rest of exp;
+//   - two roundings instead of one of x·y + z where that product is exact;
 //   - x·y + 0 at the beginning of a chain without the 0, or in two roundings: only
 //     the sign of a zero can differ, and chains are added to +0;
 //   - a shift without the sign of a size or position, which is never negative;
@@ -195,7 +196,7 @@ func changes(f *facts, st *stmt, s source) []change {
 				add("addend dropped", s.line("mul.rn."+last, a[:3]...))
 			}
 			copyOf("product dropped", 3)
-			if !guarded && !first {
+			if !guarded && !first && !(st.op == "fma.rn.f32" && f.exactProduct(st)) {
 				add("parted into two roundings", fmt.Sprintf("%s{ .reg .%s %%parted; mul.rn.%s %%parted, %s, %s; add.rn.%s %s, %%parted, %s; }", s.head, last, last, a[1], a[2], last, a[0], a[3]))
 			}
 			rounding()
