@@ -1,6 +1,9 @@
 package grad
 
-import "samebit/tensor"
+import (
+	"samebit/internal/canon"
+	"samebit/tensor"
+)
 
 // The losses write the loss of each row and add scale times their gradient to that
 // of x at once; Backward takes them from there. A mean over a batch of n counted
@@ -55,18 +58,5 @@ func Mean(losses []float32) float32 {
 	if len(losses) == 0 {
 		return 0
 	}
-	var total float32
-	for b := 0; b < len(losses); b += 1024 {
-		var lane [32]float32
-		for i := b; i < min(b+1024, len(losses)); i++ {
-			lane[i%32] += losses[i]
-		}
-		for h := 16; h > 0; h /= 2 {
-			for j := range h {
-				lane[j] += lane[j+h]
-			}
-		}
-		total += lane[0]
-	}
-	return total / float32(len(losses))
+	return canon.Sum(losses) / float32(len(losses))
 }

@@ -275,28 +275,10 @@ func (m *Model) meanNorm(ctx context.Context) (float32, error) {
 
 // mean is RSUM(x) / n.
 func mean(x []float32) float32 {
-	return rsum(len(x), func(i int, lane float32) float32 { return lane + x[i] }) / float32(len(x))
+	return canon.Sum(x) / float32(len(x))
 }
 
 // norm is |x| = √RSUM(x²).
 func norm(x []float32) float32 {
-	return canon.Sqrt(rsum(len(x), func(i int, lane float32) float32 { return canon.FMA32(x[i], x[i], lane) }))
-}
-
-// rsum is RSUM of docs/numerics.md 3; step adds element i to its lane.
-func rsum(n int, step func(i int, lane float32) float32) float32 {
-	var total float32
-	for b := 0; b < n; b += 1024 {
-		var lane [32]float32
-		for i := b; i < min(b+1024, n); i++ {
-			lane[i%32] = step(i, lane[i%32])
-		}
-		for h := 16; h > 0; h /= 2 {
-			for j := range h {
-				lane[j] += lane[j+h]
-			}
-		}
-		total += lane[0]
-	}
-	return total
+	return canon.Sqrt(canon.SumSquares(x))
 }

@@ -227,7 +227,7 @@ func (s *Sampler) softmax() {
 		for i := range s.cand {
 			s.exps = append(s.exps, canon.Exp(s.cand[i].x-m))
 		}
-		r := 1 / rsum(s.exps)
+		r := 1 / canon.Sum(s.exps)
 		for i := range s.cand {
 			s.cand[i].p = s.exps[i] * r
 		}
@@ -244,26 +244,8 @@ func (s *Sampler) softmax() {
 			s.prob[i] = 0
 		}
 	}
-	r := 1 / rsum(s.prob)
+	r := 1 / canon.Sum(s.prob)
 	for i := range s.prob {
 		s.prob[i] *= r
 	}
-}
-
-// rsum is RSUM of numerics.md 3.
-func rsum(x []float32) float32 {
-	total := float32(0)
-	for ; len(x) > 0; x = x[min(1024, len(x)):] {
-		var lane [32]float32
-		for i, v := range x[:min(1024, len(x))] {
-			lane[i&31] += v
-		}
-		for h := 16; h > 0; h /= 2 {
-			for j := range h {
-				lane[j] += lane[j+h]
-			}
-		}
-		total += lane[0]
-	}
-	return total
 }

@@ -96,7 +96,7 @@ func attend(out, q []float32, g *backend.Seg, layer, head int, scale float32, lo
 		mb := float32(math.Inf(-1))
 		clear(p[:])
 		for j := first; j <= last; j++ {
-			sj := dot(q, slot(g, layer, 0, head, j)) * scale
+			sj := canon.Dot(q, slot(g, layer, 0, head, j)) * scale
 			p[j%backend.Page] = sj
 			if sj > mb {
 				mb = sj
@@ -105,7 +105,7 @@ func attend(out, q []float32, g *backend.Seg, layer, head int, scale float32, lo
 		for j := first; j <= last; j++ {
 			p[j%backend.Page] = canon.Exp(p[j%backend.Page] - mb)
 		}
-		lb := sum(p[:])
+		lb := canon.Sum(p[:])
 		clear(o)
 		for j := first; j <= last; j++ {
 			v := slot(g, layer, 1, head, j)
@@ -156,7 +156,7 @@ func (s *stream) AttnScores(dst, q tensor.Tensor, p backend.Plan, layer int, sca
 	eachQuery(dst, q, p, window, func(g *backend.Seg, q, d []float32, head, lo, own int) {
 		for j := range d {
 			if d[j] = float32(math.Inf(-1)); j >= lo && j <= own {
-				d[j] = dot(q, slot(g, layer, 0, head, j)) * scale
+				d[j] = canon.Dot(q, slot(g, layer, 0, head, j)) * scale
 			}
 		}
 	})
@@ -215,7 +215,7 @@ func weigh(w, q []float32, g *backend.Seg, layer, head int, scale float32, lo, o
 	clear(w)
 	r := 1 / l
 	for j := lo; j <= own; j++ {
-		w[j] = canon.Exp(float32(dot(q, slot(g, layer, 0, head, j))*scale)-m) * r
+		w[j] = canon.Exp(float32(canon.Dot(q, slot(g, layer, 0, head, j))*scale)-m) * r
 	}
 }
 

@@ -29,7 +29,7 @@ func (s *stream) Conv(dst, x, w tensor.Tensor, p backend.Plan, layer int) {
 				for j := range u {
 					u[j], wc[j] = at(t-taps+1+j, c), w.Row(j)[c]
 				}
-				d[c] = canon.SiLU(dot(u, wc))
+				d[c] = canon.SiLU(canon.Dot(u, wc))
 			}
 		}
 		for j := range taps - 1 {
@@ -42,7 +42,7 @@ func (s *stream) Conv(dst, x, w tensor.Tensor, p backend.Plan, layer int) {
 }
 
 func l2Norm(dst, x []float32, eps, scale float32) {
-	r := canon.Rsqrt(sumSquares(x) + eps)
+	r := canon.Rsqrt(canon.SumSquares(x) + eps)
 	for i := range x {
 		dst[i] = x[i] * r
 		if scale != 1 {
@@ -98,12 +98,12 @@ func (s *stream) GatedDelta(dst, q, k, v, g, beta tensor.Tensor, p backend.Plan,
 					for i := range dk {
 						col[i] = S[i*dv+j] * gt
 					}
-					d := float32(vt[j]-dot(col, kt)) * bt
+					d := float32(vt[j]-canon.Dot(col, kt)) * bt
 					for i := range dk {
 						col[i] = canon.FMA32(kt[i], d, col[i])
 						S[i*dv+j] = col[i]
 					}
-					out[j] = dot(col, qt)
+					out[j] = canon.Dot(col, qt)
 				}
 			}
 		}

@@ -9,45 +9,6 @@ import (
 	"samebit/tensor"
 )
 
-// dot is DOT of numerics.md 2: one chain per block of 128, blocks added in order.
-func dot(x, y []float32) float32 {
-	var total float32
-	for b := 0; b < len(x); b += 128 {
-		var acc float32
-		for k := b; k < min(b+128, len(x)); k++ {
-			acc = canon.FMA32(x[k], y[k], acc)
-		}
-		total += acc
-	}
-	return total
-}
-
-// rsum is RSUM of numerics.md 3: 32 lanes in blocks of 1024.
-func rsum(n int, step func(i int, lane float32) float32) float32 {
-	var total float32
-	for b := 0; b < n; b += 1024 {
-		var lane [32]float32
-		for i := b; i < min(b+1024, n); i++ {
-			lane[i%32] = step(i, lane[i%32])
-		}
-		for h := 16; h >= 1; h /= 2 {
-			for j := range h {
-				lane[j] += lane[j+h]
-			}
-		}
-		total += lane[0]
-	}
-	return total
-}
-
-func sum(x []float32) float32 {
-	return rsum(len(x), func(i int, l float32) float32 { return l + x[i] })
-}
-
-func sumSquares(x []float32) float32 {
-	return rsum(len(x), func(i int, l float32) float32 { return canon.FMA32(x[i], x[i], l) })
-}
-
 func (s *stream) Embed(dst tensor.Tensor, table backend.Weight, ids tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckEmbed(dst, table, ids)) || s.away(dst, ids) {
 		return
@@ -77,7 +38,7 @@ func (s *stream) Linear(dst, x tensor.Tensor, w backend.Weight) {
 	for r := range x.Dim(0) {
 		xr, dr := x.Row(r), dst.Row(r)
 		for n := range dr {
-			dr[n] = dot(xr, m.row(n))
+			dr[n] = canon.Dot(xr, m.row(n))
 		}
 	}
 }
@@ -97,7 +58,7 @@ func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.
 			return
 		}
 		for r := range x.Dim(0) {
-			dst.Row(r)[i] = dot(x.Row(r), m.row(int(n)))
+			dst.Row(r)[i] = canon.Dot(x.Row(r), m.row(int(n)))
 		}
 	}
 }
@@ -109,7 +70,7 @@ func (s *stream) Project(dst, x, w tensor.Tensor) {
 	for r := range x.Dim(0) {
 		xr, dr := x.Row(r), dst.Row(r)
 		for n := range dr {
-			dr[n] = dot(xr, w.Row(n))
+			dr[n] = canon.Dot(xr, w.Row(n))
 		}
 	}
 }
@@ -141,7 +102,7 @@ func (s *stream) Add(dst, a, b tensor.Tensor) {
 
 // rmsNorm normalises one row; w nil leaves the weight out.
 func rmsNorm(dst, x, w []float32, eps float32) {
-	r := canon.Rsqrt(sumSquares(x)/float32(len(x)) + eps)
+	r := canon.Rsqrt(canon.SumSquares(x)/float32(len(x)) + eps)
 	for i := range x {
 		dst[i] = x[i] * r
 		if w != nil {
@@ -170,11 +131,11 @@ func (s *stream) LayerNorm(dst, x, w, b tensor.Tensor, eps float32) {
 	for r := range x.Dim(0) {
 		xr, c := x.Row(r), dst.Row(r)
 		k := float32(len(xr))
-		mu := sum(xr) / k
+		mu := canon.Sum(xr) / k
 		for i := range xr {
 			c[i] = xr[i] - mu
 		}
-		n := canon.Rsqrt(sumSquares(c)/k + eps)
+		n := canon.Rsqrt(canon.SumSquares(c)/k + eps)
 		for i := range c {
 			c[i] = float32(float32(c[i]*n)*wv[i]) + bv[i]
 		}
@@ -273,7 +234,7 @@ func softmax(dst, x []float32) {
 	for i := range x {
 		dst[i] = canon.Exp(x[i] - m)
 	}
-	r := 1 / sum(dst)
+	r := 1 / canon.Sum(dst)
 	for i := range dst {
 		dst[i] *= r
 	}

@@ -159,7 +159,7 @@ func normGrad(dx, g, x, xh []float32, r float32, mean bool) {
 	for i := range x {
 		t[i] = g[i] * xh[i]
 	}
-	c := sum(t)
+	c := canon.Sum(t)
 	if mean {
 		c /= float32(len(x))
 	}
@@ -170,7 +170,7 @@ func normGrad(dx, g, x, xh []float32, r float32, mean bool) {
 
 // rmsScale is the r of RMSNorm.
 func rmsScale(x []float32, eps float32) float32 {
-	return canon.Rsqrt(sumSquares(x)/float32(len(x)) + eps)
+	return canon.Rsqrt(canon.SumSquares(x)/float32(len(x)) + eps)
 }
 
 // rmsGrad is the gradient of one row of RMSNorm; acc, if not nil, takes the
@@ -264,7 +264,7 @@ func (s *stream) SoftmaxGrad(dx, dy, y tensor.Tensor) {
 		for i := range t {
 			t[i] = g[i] * p[i]
 		}
-		c := sum(t)
+		c := canon.Sum(t)
 		for i := range d {
 			d[i] += float32((g[i] - c) * p[i])
 		}

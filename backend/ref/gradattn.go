@@ -81,7 +81,7 @@ func (t *tiled) weights(q, dy, y, k, v func(i int) []float32, scale float32) {
 					continue
 				}
 				any = true
-				p[j] = float32(dot(q(i), k(j)) * scale)
+				p[j] = float32(canon.Dot(q(i), k(j)) * scale)
 				if p[j] > mb {
 					mb = p[j]
 				}
@@ -94,7 +94,7 @@ func (t *tiled) weights(q, dy, y, k, v func(i int) []float32, scale float32) {
 					e[j-lo] = canon.Exp(p[j] - mb)
 				}
 			}
-			lb := sum(e[:])
+			lb := canon.Sum(e[:])
 			mm := m
 			if mb > mm {
 				mm = mb
@@ -103,11 +103,11 @@ func (t *tiled) weights(q, dy, y, k, v func(i int) []float32, scale float32) {
 			m = mm
 		}
 		lse := m + canon.Log(l)
-		c := dot(dy(i), y(i))
+		c := canon.Dot(dy(i), y(i))
 		for j := range i + 1 {
 			if t.sees(i, j) {
 				p[j] = canon.Exp(p[j] - lse)
-				ds[j] = float32(float32(p[j]*(dot(dy(i), v(j))-c)) * scale)
+				ds[j] = float32(float32(p[j]*(canon.Dot(dy(i), v(j))-c)) * scale)
 			}
 		}
 	}

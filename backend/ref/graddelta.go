@@ -28,7 +28,7 @@ func (s *stream) ConvGrad(dx, dw, dy, x, w tensor.Tensor, p backend.Plan, layer 
 				for j := range u {
 					u[j], wc[j] = at(t-taps+1+j, c), w.Row(j)[c]
 				}
-				z := dot(u, wc)
+				z := canon.Dot(u, wc)
 				du[t][c] = dy.Row(g.Row + t)[c] * siluSlope(z, canon.SiLU(z))
 			}
 		}
@@ -68,7 +68,7 @@ func (s *stream) L2NormGrad(dx, dy, x tensor.Tensor, eps, scale float32) {
 	for r := range x.Dim(0) {
 		for h := range x.Dim(1) {
 			xv, d := x.Vec(r, h), dy.Vec(r, h)
-			n := canon.Rsqrt(sumSquares(xv) + eps)
+			n := canon.Rsqrt(canon.SumSquares(xv) + eps)
 			for i := range g {
 				xh[i], g[i] = xv[i]*n, d[i]
 				if scale != 1 {
@@ -150,7 +150,7 @@ func (o *deltaHead) forward(past, k, v []float32, g, beta float32) []float32 {
 		for i := range o.dk {
 			col[i] = past[i*o.dv+j] * g
 		}
-		off[j] = v[j] - dot(col, k)
+		off[j] = v[j] - canon.Dot(col, k)
 		d[j] = off[j] * beta
 		for i := range o.dk {
 			next[i*o.dv+j] = canon.FMA32(k[i], d[j], col[i])
@@ -169,7 +169,7 @@ func (o *deltaHead) backward(ds []float32, t int, dq, dk, dv, dy, q, k []float32
 	past, next, d, off := o.states[t], o.states[t+1], o.d[t], o.off[t]
 	row := func(m []float32, i int) []float32 { return m[i*o.dv : (i+1)*o.dv] }
 	for i := range o.dk {
-		dq[i] += dot(row(next, i), dy)
+		dq[i] += canon.Dot(row(next, i), dy)
 		for j := range o.dv {
 			ds[i*o.dv+j] = canon.FMA32(q[i], dy[j], ds[i*o.dv+j])
 		}
@@ -180,27 +180,27 @@ func (o *deltaHead) backward(ds []float32, t int, dq, dk, dv, dy, q, k []float32
 		for i := range col {
 			col[i] = ds[i*o.dv+j]
 		}
-		dd[j] = dot(col, k)
+		dd[j] = canon.Dot(col, k)
 		u[j] = dd[j] * beta
 		dv[j] += float32(u[j])
 	}
-	dbeta = dot(dd, off)
+	dbeta = canon.Dot(dd, off)
 	kept, slope := make([]float32, o.dv), make([]float32, o.dk)
 	for i := range o.dk {
 		e, m := row(ds, i), row(past, i)
 		for j := range kept {
 			kept[j] = m[j] * g
 		}
-		dk[i] += dot(e, d) - dot(kept, u)
+		dk[i] += canon.Dot(e, d) - canon.Dot(kept, u)
 		for j := range e {
 			e[j] = canon.FMA32(-k[i], u[j], e[j]) // of the decayed state
 		}
-		slope[i] = dot(e, m)
+		slope[i] = canon.Dot(e, m)
 		for j := range e {
 			e[j] *= g
 		}
 	}
-	return sum(slope), dbeta
+	return canon.Sum(slope), dbeta
 }
 
 func (s *stream) GatedRMSNormGrad(dx, dz, dw, dy, x, z, w tensor.Tensor, eps float32, p backend.Plan) {

@@ -16,7 +16,7 @@ func logSumExp(e, x []float32) (inv, lse float32) {
 	for i := range x {
 		e[i] = canon.Exp(x[i] - m)
 	}
-	n := sum(e)
+	n := canon.Sum(e)
 	return 1 / n, m + canon.Log(n)
 }
 
@@ -89,7 +89,7 @@ func (s *stream) DistillKL(loss, dx, x, y, weights tensor.Tensor, t, scale float
 			}
 			a[i] = p * ((a[i] - la) - (b[i] - lb))
 		}
-		return float32(float32(sum(a)*float32(t*t)) * w)
+		return float32(float32(canon.Sum(a)*float32(t*t)) * w)
 	})
 }
 
@@ -107,7 +107,7 @@ func (s *stream) SquaredError(loss, dx, x, y, weights tensor.Tensor, scale float
 		for i := range d {
 			d[i] += float32(e[i] * c)
 		}
-		return float32(sumSquares(e) / n * w)
+		return float32(canon.SumSquares(e) / n * w)
 	})
 }
 
@@ -117,13 +117,13 @@ func (s *stream) CosineError(loss, dx, x, y, weights tensor.Tensor, scale float3
 	}
 	eachLoss(loss, dx, x, weights, func(r int, d, x []float32, w float32) float32 {
 		yr := y.Row(r)
-		xx := sumSquares(x)
-		den := canon.Sqrt(xx) * canon.Sqrt(sumSquares(yr))
+		xx := canon.SumSquares(x)
+		den := canon.Sqrt(xx) * canon.Sqrt(canon.SumSquares(yr))
 		fixed := !(den > 1e-12)
 		if fixed {
 			den = 1e-12
 		}
-		cos := dot(x, yr) / den
+		cos := canon.Dot(x, yr) / den
 		a, b := 1/den, float32(0)
 		if !fixed {
 			b = cos / xx
@@ -142,7 +142,7 @@ func (s *stream) SumSquares(dst, x tensor.Tensor) {
 	}
 	d, _ := dst.F32()
 	v, _ := x.F32()
-	d[0] = sumSquares(v)
+	d[0] = canon.SumSquares(v)
 }
 
 func (s *stream) AdamW(w, m, v, g tensor.Tensor, c backend.AdamWStep) {

@@ -37,7 +37,7 @@ func (s *stream) Route(experts, weights, logits tensor.Tensor, k int, renorm boo
 			w[i] = p[e]
 		}
 		if renorm {
-			n := 1 / sum(w)
+			n := 1 / canon.Sum(w)
 			for i := range w {
 				w[i] *= n
 			}
@@ -65,10 +65,10 @@ func (s *stream) Experts(dst, x, experts, weights tensor.Tensor, gate, up, down 
 				return
 			}
 			for n := range h {
-				h[n] = canon.SiLU(dot(xr, g.row(n))) * dot(xr, u.row(n))
+				h[n] = canon.SiLU(canon.Dot(xr, g.row(n))) * canon.Dot(xr, u.row(n))
 			}
 			for n := range y {
-				y[n] = canon.FMA32(weights.Row(r)[i], dot(h, d.row(n)), y[n])
+				y[n] = canon.FMA32(weights.Row(r)[i], canon.Dot(h, d.row(n)), y[n])
 			}
 		}
 	}

@@ -125,6 +125,9 @@ func TestWorkedDot(t *testing.T) {
 		if got := math.Float32bits(dot(x, y, 128)); got != want[0] {
 			t.Errorf("DOT K=%d: %08x, want %08x", k, got, want[0])
 		}
+		if got := math.Float32bits(canon.Dot(x, y)); got != want[0] {
+			t.Errorf("canon.Dot K=%d: %08x, want %08x", k, got, want[0])
+		}
 		if got := math.Float32bits(dot(x, y, k)); got != want[1] {
 			t.Errorf("unblocked chain K=%d: %08x, want %08x", k, got, want[1])
 		}

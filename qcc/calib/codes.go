@@ -1,5 +1,7 @@
 package calib
 
+import "samebit/internal/canon"
+
 // codes makes the codes of one head from keys and gives them the mean length of the
 // codes that are there. keys [T][D] are made unit vectors; without any, codes stay.
 func codes(init CodeInit, old, keys [][]float32) {
@@ -19,7 +21,7 @@ func codes(init CodeInit, old, keys [][]float32) {
 	}
 	sum := float32(0)
 	for _, c := range old {
-		sum += length(c)
+		sum += canon.Sqrt(canon.SumSquares(c))
 	}
 	mean := sum / float32(len(old))
 	for m, c := range old {
@@ -48,7 +50,7 @@ func kMeans(keys [][]float32, n int) [][]float32 {
 		centres = append(centres, c)
 		next = 0
 		for i, k := range keys {
-			nearest[i] = min(nearest[i], 1-dot(k, c))
+			nearest[i] = min(nearest[i], 1-canon.Dot(k, c))
 			if nearest[i] > nearest[next] {
 				next = i
 			}
@@ -66,7 +68,7 @@ func kMeans(keys [][]float32, n int) [][]float32 {
 		for _, k := range keys {
 			best, at := float32(0), 0
 			for m, c := range centres {
-				if v := dot(k, c); m == 0 || v > best {
+				if v := canon.Dot(k, c); m == 0 || v > best {
 					best, at = v, m
 				}
 			}

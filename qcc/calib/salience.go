@@ -22,14 +22,14 @@ func salience(q, k [][]float32, window, n, topK int) []float32 {
 		w, order := w[:last+1], order[:last+1]
 		top := float32(math.Inf(-1))
 		for j := range w {
-			w[j] = float32(dot(q[t], k[j]) * scale)
+			w[j] = float32(canon.Dot(q[t], k[j]) * scale)
 			top = max(top, w[j])
 		}
 		for j := range w {
 			w[j] = canon.Exp(w[j] - top)
 			order[j] = j
 		}
-		inv := 1 / sum(w)
+		inv := 1 / canon.Sum(w)
 		slices.SortStableFunc(order, func(a, b int) int {
 			switch {
 			case w[a] > w[b]:
@@ -76,7 +76,9 @@ func labels(s []float32, share float64) []bool {
 // unit vectors k and v.
 type predictor struct{ key, value, bias []float32 }
 
-func (p predictor) logit(k, v []float32) float32 { return dot(k, p.key) + dot(v, p.value) + p.bias[0] }
+func (p predictor) logit(k, v []float32) float32 {
+	return canon.Dot(k, p.key) + canon.Dot(v, p.value) + p.bias[0]
+}
 
 // entropy is the binary cross-entropy of a logit; the loss of what should be admitted
 // counts positive times. slope is its derivative.

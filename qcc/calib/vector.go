@@ -2,58 +2,9 @@ package calib
 
 import "samebit/internal/canon"
 
-// dot is DOT of docs/numerics.md 2.
-func dot(x, y []float32) float32 {
-	total := float32(0)
-	for b := 0; b < len(x); b += 128 {
-		acc := float32(0)
-		for k := b; k < min(b+128, len(x)); k++ {
-			acc = canon.FMA32(x[k], y[k], acc)
-		}
-		total += acc
-	}
-	return total
-}
-
-// length is the root of RSUM(x²), numerics.md 3.
-func length(x []float32) float32 {
-	total := float32(0)
-	for b := 0; b < len(x); b += 1024 {
-		var lane [32]float32
-		for i := b; i < min(b+1024, len(x)); i++ {
-			lane[i%32] = canon.FMA32(x[i], x[i], lane[i%32])
-		}
-		total += fold(&lane)
-	}
-	return canon.Sqrt(total)
-}
-
-// sum is RSUM(x).
-func sum(x []float32) float32 {
-	total := float32(0)
-	for b := 0; b < len(x); b += 1024 {
-		var lane [32]float32
-		for i := b; i < min(b+1024, len(x)); i++ {
-			lane[i%32] += x[i]
-		}
-		total += fold(&lane)
-	}
-	return total
-}
-
-// fold adds lanes as a tree.
-func fold(lane *[32]float32) float32 {
-	for h := 16; h > 0; h /= 2 {
-		for j := range h {
-			lane[j] += lane[j+h]
-		}
-	}
-	return lane[0]
-}
-
 // unit divides x by its length.
 func unit(x []float32) {
-	inv := 1 / max(length(x), 1e-12)
+	inv := 1 / max(canon.Sqrt(canon.SumSquares(x)), 1e-12)
 	for i := range x {
 		x[i] *= inv
 	}
