@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 
@@ -127,7 +126,7 @@ func WithExact(dev backend.Device, d *nn.Decoder, a *qcc.Adapter, e *qcc.Exact) 
 // the teacher's later queries look at. It returns a new adapter with a report, and
 // goes on from an interrupted one as [Run] does.
 func RunAdmission(ctx context.Context, dev backend.Device, teacher *nn.Decoder, a *qcc.Adapter, data Data, o AdmissionOptions) (*qcc.Adapter, *AdmissionReport, error) {
-	r := &admission{dev: dev, teacher: teacher, from: a, o: o}
+	r := &admission{session: session{dev: dev, teacher: teacher, from: a}, o: o}
 	defer r.close()
 	if err := r.open(ctx, data); err != nil {
 		return nil, nil, err
@@ -145,22 +144,11 @@ type notes struct {
 }
 
 type admission struct {
-	dev     backend.Device
-	teacher *nn.Decoder
-	from    *qcc.Adapter
-	o       AdmissionOptions
+	session
+	o AdmissionOptions
 
-	chosen  []int
-	skipped int
 	lessons [][]*notes // [sequence][chosen layer]
 	heldOut [][]*notes
-
-	stream  backend.Stream
-	reader  *reader
-	patched *qcc.Patched
-	params  *grad.Params
-	adam    *grad.AdamW
-	log     *journal.Journal
 	before  Hits
 }
 
@@ -189,12 +177,13 @@ func (r *admission) open(ctx context.Context, data Data) error {
 	if err != nil {
 		return err
 	}
-	r.log = &journal.Journal{Kind: "admission", Format: 1, Config: id, Columns: []string{"step", "loss", "norm"}, Required: 3, Dir: r.o.Dir, Folder: r.o.folder}
 	var p progress
-	if r.o.Dir != "" {
-		if err := os.MkdirAll(r.o.Dir, 0o777); err != nil {
-			return fmt.Errorf("calib: %w", err)
-		}
+	saved, err := r.openLog(&journal.Journal{Kind: "admission", Config: id, Columns: []string{"step", "loss", "norm"}, Required: 3, Dir: r.o.Dir, Folder: r.o.folder}, &p)
+	if err != nil {
+		return err
+	}
+	if saved != nil {
+		defer saved.Close()
 	}
 	if r.stream, err = r.dev.NewStream(); err != nil {
 		return fmt.Errorf("calib: %w", err)
@@ -217,10 +206,7 @@ func (r *admission) open(ctx context.Context, data Data) error {
 	if r.params, err = grad.NewParams(r.stream, r.dev); err != nil {
 		return fmt.Errorf("calib: %w", err)
 	}
-	chosen := make([]int, len(r.chosen))
-	for i, l := range r.chosen {
-		chosen[i] = r.from.Layers[l]
-	}
+	chosen := r.blocks()
 	err = watchTrained(r.params, r.stream, r.patched, func(t qcc.Trained) bool {
 		return slices.Contains(chosen, t.Layer) && (t.Name == "adm_key" || t.Name == "adm_value" || t.Name == "adm_bias")
 	})
@@ -235,30 +221,10 @@ func (r *admission) open(ctx context.Context, data Data) error {
 		return err
 	}
 	r.before = r.hits(heads, r.lessons)
-	if r.o.Dir == "" {
+	if saved == nil {
 		return nil
 	}
-	saved, err := r.log.Open(&p)
-	if saved == nil || err != nil {
-		return err
-	}
-	defer saved.Close()
 	return r.log.Resume(saved, &p, r.o.Steps, r.stream, r.params, r.adam)
-}
-
-func (r *admission) close() {
-	if r.params != nil {
-		r.params.Close()
-	}
-	if r.patched != nil {
-		r.patched.Close()
-	}
-	if r.reader != nil {
-		r.reader.close()
-	}
-	if r.stream != nil {
-		r.stream.Close()
-	}
 }
 
 // split reads [R, heads·Dim] as [head][R][Dim].
@@ -286,10 +252,7 @@ func (r *admission) learn(ctx context.Context, list [][]int32) ([][]*notes, erro
 			continue
 		}
 		all := make([]*notes, len(r.chosen))
-		blocks := make([]int, len(r.chosen))
-		for i, l := range r.chosen {
-			blocks[i] = r.from.Layers[l]
-		}
+		blocks := r.blocks()
 		seen := watch(r.teacher, blocks, func(i int, x *nn.Ctx, _, in tensor.Tensor) {
 			a, ok := r.teacher.Blocks[blocks[i]].Mix.(*nn.Attention)
 			if !ok {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"samebit/backend"
@@ -50,7 +49,7 @@ func (d Data) fit(m *nn.Decoder) error {
 // It fails with ErrOptions, ErrNothing, ErrNonFinite, qcc.ErrUntrainable, and with
 // backend.ErrUnsupported on devices that cannot train.
 func Run(ctx context.Context, dev backend.Device, teacher *nn.Decoder, a *qcc.Adapter, data Data, o Options) (*qcc.Adapter, *Report, error) {
-	r := &run{dev: dev, teacher: teacher, from: a, o: o}
+	r := &run{session: session{dev: dev, teacher: teacher, from: a}, o: o}
 	defer r.close()
 	if err := r.open(ctx, data); err != nil {
 		return nil, nil, err
@@ -63,28 +62,18 @@ func Run(ctx context.Context, dev backend.Device, teacher *nn.Decoder, a *qcc.Ad
 
 // run is a calibration under way.
 type run struct {
-	dev     backend.Device
-	teacher *nn.Decoder
-	from    *qcc.Adapter // as it was given
-	o       Options
+	session
+	o Options
 
-	chosen  []int // of the adapter's layers
-	first   int   // first row beyond the window
-	skipped int
+	first   int // first row beyond the window
 	lessons []*lesson
 	heldOut []*lesson
 
-	stream  backend.Stream
-	head    *head
-	reader  *reader
-	patched *qcc.Patched
-	params  *grad.Params
-	adam    *grad.AdamW
-	lm      *lm.Trainer
+	head *head
+	lm   *lm.Trainer
 
 	now *watching // the pass that is seen
 
-	log    *journal.Journal // nil: no directory
 	before *Fidelity
 	best   *Fidelity
 	bestAt int
@@ -122,7 +111,7 @@ func (r *run) open(ctx context.Context, data Data) error {
 		return fmt.Errorf("calib: none of the sequences is longer than the window and sinks of %d tokens: %w", r.first, ErrNothing)
 	}
 	var p progress
-	saved, err := r.openLog(id, &p)
+	saved, err := r.openLog(&journal.Journal{Kind: "calibration", Config: id, Columns: columns, Required: required, Dir: r.o.Dir, Folder: r.o.folder}, &p)
 	if err != nil {
 		return err
 	}
@@ -202,46 +191,14 @@ func (r *run) longer(list [][]int32) (out [][]int32) {
 	return out
 }
 
-// openLog opens the directory, if there is to be one, and a state in it.
-func (r *run) openLog(id string, p *progress) (*checkpoint.Set, error) {
-	r.log = &journal.Journal{Kind: "calibration", Format: 1, Config: id, Columns: columns, Required: required, Dir: r.o.Dir, Folder: r.o.folder}
-	if r.o.Dir == "" {
-		return nil, nil
-	}
-	if err := os.MkdirAll(r.o.Dir, 0o777); err != nil {
-		return nil, fmt.Errorf("calib: %w", err)
-	}
-	return r.log.Open(p)
-}
-
 func (r *run) close() {
 	if r.lm != nil {
 		r.lm.Close()
 	}
-	if r.params != nil {
-		r.params.Close()
-	}
-	if r.patched != nil {
-		r.patched.Close()
-	}
-	if r.reader != nil {
-		r.reader.close()
-	}
 	if r.head != nil {
 		r.head.close()
 	}
-	if r.stream != nil {
-		r.stream.Close()
-	}
-}
-
-// blocks are those of the chosen layers.
-func (r *run) blocks() []int {
-	b := make([]int, len(r.chosen))
-	for i, l := range r.chosen {
-		b[i] = r.from.Layers[l]
-	}
-	return b
+	r.session.close()
 }
 
 // learn runs sequences through the teacher. Of those to train on it also keeps what
