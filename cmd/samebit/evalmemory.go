@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -115,11 +113,12 @@ comes, and the same command goes on where it was stopped.`,
 			}
 		}
 		if results != "" {
-			keep, err := resumeMemory(results, &cfg)
+			have, emit, file, err := resumeResults("eval-memory", results, eval.Read)
 			if err != nil {
 				return err
 			}
-			defer keep.Close()
+			defer file.Close()
+			cfg.Have, cfg.Emit = have, emit
 		}
 		bar := newBar("contexts", false)
 		cfg.Progress = bar.rows
@@ -150,27 +149,3 @@ func words(l []eval.Task) []string {
 	}
 	return out
 }
-
-// resumeMemory reads what an earlier run left in a file and appends to it.
-func resumeMemory(path string, cfg *eval.Config) (io.Closer, error) {
-	b, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("eval-memory: results: %w", err)
-	}
-	if cfg.Have, err = eval.Read(bytes.NewReader(b)); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("eval-memory: results: %w", err)
-	}
-	whole := int64(strings.LastIndexByte(string(b), '\n') + 1) // a line that was cut off goes
-	if err := errors.Join(f.Truncate(whole), second(f.Seek(whole, io.SeekStart))); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("eval-memory: results: %w", err)
-	}
-	cfg.Emit = func(r eval.Result) error { return printJSON(f, r) }
-	return f, nil
-}
-
-func second[T any](_ T, err error) error { return err }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -137,11 +136,12 @@ the same command goes on where it was stopped.`,
 			return err
 		}
 		if results != "" {
-			keep, err := openResults(results, &cfg)
+			have, emit, file, err := resumeResults("eval-selectors", results, eval.Read)
 			if err != nil {
 				return err
 			}
-			defer keep.Close()
+			defer file.Close()
+			cfg.Have, cfg.Emit = have, emit
 		}
 		bar := newBar("cases", false)
 		cfg.Progress = bar.rows
@@ -206,32 +206,6 @@ func readCases(c *cobra.Command, path string) ([]eval.Case, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return cases, nil
-}
-
-// openResults reads what an earlier run left in a file and appends to it. A line that
-// was cut off is dropped.
-func openResults(path string, cfg *eval.Config) (io.Closer, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("eval-selectors: results: %w", err)
-	}
-	b, err := io.ReadAll(f)
-	if err == nil {
-		cfg.Have, err = eval.Read(bytes.NewReader(b))
-	}
-	whole := int64(bytes.LastIndexByte(b, '\n') + 1)
-	if err == nil {
-		err = f.Truncate(whole)
-	}
-	if err == nil {
-		_, err = f.Seek(whole, io.SeekStart)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	cfg.Emit = func(r eval.Result) error { return printJSON(f, r) }
-	return f, nil
 }
 
 func printLines[T any](w io.Writer, l []T) error {

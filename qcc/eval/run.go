@@ -4,10 +4,7 @@
 package eval
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +12,7 @@ import (
 	"strings"
 
 	"samebit/backend"
+	"samebit/internal/jsonlines"
 	"samebit/nn"
 	"samebit/qcc"
 	"samebit/state"
@@ -92,25 +90,11 @@ type key struct {
 // Read reads the results that a run wrote, one JSON object per line. A last line that
 // was cut off is left out.
 func Read(r io.Reader) ([]Result, error) {
-	var out []Result
-	b := bufio.NewReader(r)
-	for line := 1; ; line++ {
-		text, err := b.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("eval: results, line %d: %w", line, err)
-		}
-		if text = bytes.TrimSpace(text); len(text) == 0 {
-			continue
-		}
-		var v Result
-		if err := json.Unmarshal(text, &v); err != nil {
-			return nil, fmt.Errorf("eval: results, line %d: %w: name another file, or remove the line", line, err)
-		}
-		out = append(out, v)
+	out, err := jsonlines.Read[Result](r)
+	if err != nil {
+		return nil, fmt.Errorf("eval: results, %w", err)
 	}
+	return out, nil
 }
 
 func (c *Config) fill() error {

@@ -1,10 +1,7 @@
 package eval
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"samebit/internal/jsonlines"
 	"samebit/nn"
 	"samebit/rclc"
 	"samebit/state"
@@ -79,25 +77,11 @@ type key struct {
 // Read reads the results that a run wrote, one JSON object per line. A last line
 // that was cut off is left out, so that a run that was killed can go on.
 func Read(r io.Reader) ([]Result, error) {
-	var out []Result
-	b := bufio.NewReader(r)
-	for line := 1; ; line++ {
-		text, err := b.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return out, nil // what follows the last newline was cut off
-		}
-		if err != nil {
-			return nil, fmt.Errorf("eval: results, line %d: %w", line, err)
-		}
-		if text = bytes.TrimSpace(text); len(text) == 0 {
-			continue
-		}
-		var v Result
-		if err := json.Unmarshal(text, &v); err != nil {
-			return nil, fmt.Errorf("eval: results, line %d: %w: name another file, or remove the line", line, err)
-		}
-		out = append(out, v)
+	out, err := jsonlines.Read[Result](r)
+	if err != nil {
+		return nil, fmt.Errorf("eval: results, %w", err)
 	}
+	return out, nil
 }
 
 // fill puts the defaults in and refuses what cannot be run.
