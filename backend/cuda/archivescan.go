@@ -1,60 +1,19 @@
 package cuda
 
 import (
-	"slices"
-
 	"samebit/backend"
 	"samebit/backend/cuda/driver"
-	"samebit/internal/canon"
+	"samebit/internal/archive"
 	"samebit/tensor"
 )
 
-// powerTable holds on the device, per scale, the decay to the powers below n, and then
-// the gains.
-type powerTable struct {
-	decay, gain []float32
-	n           int
-	mem         area
-}
+type powerTable = archive.PowerTable[area]
 
-// mostPowers bounds the tables that a stream keeps.
-const mostPowers = 64
-
-// powers is the table of some decays for at least n powers.
+// powers is the table of some decays for at least n powers, as the kernels read it.
 func (s *stream) powers(decay, gain []float32, n int) *powerTable {
-	var t *powerTable
-	for _, o := range s.decays {
-		if slices.Equal(o.decay, decay) && slices.Equal(o.gain, gain) {
-			t = o
-		}
-	}
-	switch {
-	case t != nil && t.n >= n:
-		return t
-	case t == nil && len(s.decays) < mostPowers:
-		t = new(powerTable)
-		s.decays = append(s.decays, t)
-	case t == nil:
-		t = s.decays[0]
-		s.decays = append(s.decays[1:], t)
-	}
-	t.decay, t.gain, t.n = nil, nil, 0 // found again only once it is whole
-	size := 2
-	for size < n {
-		size *= 2
-	}
-	v := make([]float32, 0, len(decay)*size+len(gain))
-	for _, r := range decay {
-		for i := range size {
-			v = append(v, float32(canon.Power(float64(r), i)))
-		}
-	}
-	v = append(v, gain...)
-	if !s.room(&t.mem, 4*len(v)) || !s.send(t.mem.ptr, tensor.AsBytes(v)) {
-		return nil
-	}
-	t.decay, t.gain, t.n = slices.Clone(decay), slices.Clone(gain), size
-	return t
+	return s.decays.Get(decay, gain, n, func(mem *area, v []float32) bool {
+		return s.room(mem, 4*len(v)) && s.send(mem.ptr, tensor.AsBytes(v))
+	})
 }
 
 // archiveScan is a call of ArchiveScan under way.
@@ -199,7 +158,7 @@ func (o *archiveScan) part() {
 	if w.Lazy {
 		o.chooses(o.el, o.a, w.Active)
 	}
-	ints(o.start(s), o.m, o.sc).Int32(flag(w.Lazy)).Int32(flag(w.Gated)).Float32(w.Threshold).Ptr(o.pows.mem.ptr).Int32(int32(o.pows.n)).
+	ints(o.start(s), o.m, o.sc).Int32(flag(w.Lazy)).Int32(flag(w.Gated)).Float32(w.Threshold).Ptr(o.pows.Mem.ptr).Int32(int32(o.pows.N)).
 		Ptr(o.el).Ptr(o.ew).Ptr(o.marks).Ptr(o.terms)
 	s.cells("archive", "codeSums", o.m, o.a, segs)
 	if o.listed {

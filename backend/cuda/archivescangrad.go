@@ -85,7 +85,7 @@ func (o *archiveGrad) start() *driver.Params {
 
 // powers appends the struct Powers.
 func (o *archiveGrad) powers(p *driver.Params) *driver.Params {
-	return p.Ptr(o.pows.mem.ptr).Int32(int32(o.pows.n)).Int32(0)
+	return p.Ptr(o.pows.Mem.ptr).Int32(int32(o.pows.N)).Int32(0)
 }
 
 // response are the gradients of the responses before landmarks are blended in.

@@ -6,6 +6,7 @@ import (
 
 	"samebit/backend"
 	"samebit/backend/cuda/driver"
+	"samebit/internal/archive"
 	"samebit/tensor"
 )
 
@@ -35,7 +36,7 @@ type stream struct {
 	tables  map[*weight]*expertTable
 
 	archive archiveTable
-	decays  []*powerTable
+	decays  archive.PowerTables[area]
 	scan    archiveScan // calls under way, which allocate nothing
 	exact   exactTier
 }
@@ -115,7 +116,7 @@ func (s *stream) Close() error {
 	}
 	errs = append(errs, s.plan.mem.free(c), s.table.mem.free(c), s.archive.mem.free(c), s.status.mem.free(c))
 	for _, t := range s.decays {
-		errs = append(errs, t.mem.free(c))
+		errs = append(errs, t.Mem.free(c))
 	}
 	for i := range s.ropes {
 		errs = append(errs, s.ropes[i].mem.free(c))

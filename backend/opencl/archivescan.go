@@ -1,59 +1,19 @@
 package opencl
 
 import (
-	"slices"
-
 	"samebit/backend"
-	"samebit/internal/canon"
+	"samebit/internal/archive"
 	"samebit/tensor"
 )
 
-// powerTable holds per scale the decay to the powers below n, and then the gains, as
-// archive.cl reads them.
-type powerTable struct {
-	decay, gain []float32
-	n           int
-	mem         *memory
-}
+type powerTable = archive.PowerTable[*memory]
 
-// mostPowers bounds the tables that a stream keeps.
-const mostPowers = 64
-
-// powers is the table of some decays for at least n powers.
+// powers is the table of some decays for at least n powers, as the kernels read it.
 func (s *stream) powers(decay, gain []float32, n int) *powerTable {
-	var t *powerTable
-	for _, o := range s.pows {
-		if slices.Equal(o.decay, decay) && slices.Equal(o.gain, gain) {
-			t = o
-		}
-	}
-	switch {
-	case t != nil && t.n >= n:
-		return t
-	case t == nil && len(s.pows) < mostPowers:
-		t = new(powerTable)
-		s.pows = append(s.pows, t)
-	case t == nil:
-		t = s.pows[0]
-		s.pows = append(s.pows[1:], t)
-	}
-	*t = powerTable{mem: t.mem} // found again only once it is whole
-	size := 2
-	for size < n {
-		size *= 2
-	}
-	v := make([]float32, 0, len(decay)*size+len(gain))
-	for _, r := range decay {
-		for i := range size {
-			v = append(v, float32(canon.Power(float64(r), i)))
-		}
-	}
-	v = append(v, gain...)
-	if t.mem = s.grown(t.mem, 4*len(v)); t.mem == nil || !s.upload(t.mem, 0, tensor.AsBytes(v)) {
-		return nil
-	}
-	t.decay, t.gain, t.n = slices.Clone(decay), slices.Clone(gain), size
-	return t
+	return s.pows.Get(decay, gain, n, func(mem **memory, v []float32) bool {
+		*mem = s.grown(*mem, 4*len(v))
+		return *mem != nil && s.upload(*mem, 0, tensor.AsBytes(v))
+	})
 }
 
 // archiveScan is a call of ArchiveScan under way.
@@ -175,7 +135,7 @@ func (o *archiveScan) rows(row, rows int) {
 		choose(o.el, rows*o.a, w.Active)
 	}
 	run(archiveOps, "code_sums", func(c *call) {
-		c.archives(&s.plan).u32(o.layer).u32(w.Window).u32(w.Sinks).u64(uint64(row)).u32(rows).u32(o.m).u32(o.sc).flag(w.Lazy).flag(w.Gated).f32(w.Threshold).at(o.pows.mem, 4).u32(o.pows.n)
+		c.archives(&s.plan).u32(o.layer).u32(w.Window).u32(w.Sinks).u64(uint64(row)).u32(rows).u32(o.m).u32(o.sc).flag(w.Lazy).flag(w.Gated).f32(w.Threshold).at(o.pows.Mem, 4).u32(o.pows.N)
 		o.part(c, o.el, o.ew, o.marks, o.sums)
 	}, o.m, o.a, segs)
 	if o.listed {

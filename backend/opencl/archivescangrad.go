@@ -86,7 +86,7 @@ func (o *archiveGrad) launch(name string, n0, n1, n2 int, set func(c *call)) {
 }
 
 // powers passes the decays and gains.
-func (o *archiveGrad) powers(c *call) *call { return c.at(o.pows.mem, 4).u32(o.pows.n) }
+func (o *archiveGrad) powers(c *call) *call { return c.at(o.pows.Mem, 4).u32(o.pows.N) }
 
 // response passes the gradients of the responses before landmarks are blended in.
 func (o *archiveGrad) response(c *call) *call {

@@ -7,6 +7,7 @@ import (
 
 	"samebit/backend"
 	"samebit/backend/opencl/internal/cl"
+	"samebit/internal/archive"
 	"samebit/tensor"
 )
 
@@ -22,7 +23,7 @@ type stream struct {
 	plan    plan
 	scratch *memory
 	tables  map[*backend.Weight]*expertTable
-	pows    []*powerTable
+	pows    archive.PowerTables[*memory]
 	call    call
 }
 
@@ -191,7 +192,7 @@ func (s *stream) release() error {
 	d.release(s.plan.tables)
 	d.release(s.plan.archive)
 	for _, t := range s.pows {
-		d.release(t.mem)
+		d.release(t.Mem)
 	}
 	for i := range s.plan.ropes {
 		d.release(s.plan.ropes[i].mem)
