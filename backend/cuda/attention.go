@@ -56,23 +56,24 @@ func (s *stream) angles(rope *backend.RoPE) (driver.Ptr, bool) {
 	return a.mem.ptr, true
 }
 
+// turn is where the angles of a rotation lie and how many pairs it turns; none of none.
+func (s *stream) turn(rope *backend.RoPE) (table driver.Ptr, half int, ok bool) {
+	if rope == nil {
+		return 0, 0, true
+	}
+	table, ok = s.angles(rope)
+	return table, len(rope.Inv), ok
+}
+
 func (s *stream) NormRoPE(dst, x, w tensor.Tensor, eps float32, rope *backend.RoPE, p backend.Plan) {
 	if s.err != nil || s.fails(backend.CheckNormRoPE(dst, x, w, rope, p)) || s.away(dst, x, w) || !s.current(p) || x.Dim(0) == 0 {
 		return
 	}
-	var table, norm driver.Ptr
-	half := 0
-	if rope != nil {
-		var ok bool
-		half = len(rope.Inv)
-		if table, ok = s.angles(rope); !ok {
-			return
-		}
+	table, half, ok := s.turn(rope)
+	if !ok {
+		return
 	}
-	if w.Valid() {
-		norm = s.at(w)
-	}
-	s.view(s.view(s.kernel(), dst), x).Ptr(norm).Int32(int32(x.Dim(2))).Float32(eps).Ptr(table).Int32(int32(half))
+	s.view(s.view(s.kernel(), dst), x).Ptr(s.maybe(w)).Int32(int32(x.Dim(2))).Float32(eps).Ptr(table).Int32(int32(half))
 	s.perHead("rows", "normRoPE", rowsOf(x))
 }
 

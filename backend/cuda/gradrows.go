@@ -82,20 +82,12 @@ func (s *stream) NormRoPEGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, rope 
 	if s.err != nil || s.fails(backend.CheckNormRoPEGrad(dx, dw, dy, x, w, rope, p)) || s.away(dx, dw, dy, x, w) || !s.current(p) || x.Dim(0) == 0 {
 		return
 	}
-	var table, norm driver.Ptr
-	half := 0
-	if rope != nil {
-		var ok bool
-		half = len(rope.Inv)
-		if table, ok = s.angles(rope); !ok {
-			return
-		}
-	}
-	if w.Valid() {
-		norm = s.at(w)
+	table, half, ok := s.turn(rope)
+	if !ok {
+		return
 	}
 	turned := func(p *driver.Params) { s.view(p, dy).Ptr(table).Int32(int32(half)).Int32(0) }
-	s.normGrad(dw, x, "normRoPEGrad", "normRoPEParts", []tensor.Tensor{dx}, turned, norm, eps)
+	s.normGrad(dw, x, "normRoPEGrad", "normRoPEParts", []tensor.Tensor{dx}, turned, s.maybe(w), eps)
 }
 
 func (s *stream) GatedRMSNormGrad(dx, dz, dw, dy, x, z, w tensor.Tensor, eps float32, p backend.Plan) {
