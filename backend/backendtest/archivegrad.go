@@ -204,23 +204,7 @@ func ArchiveGradErrors(t *testing.T, dev backend.Device) {
 		{"GELUGrad", n("dx", "dy", "x"), T{f(5, 6), f(5, 6), f(5, 6)}, "", func(t T) { g.GELUGrad(t[0], t[1], t[2]) }},
 	}
 	mayLack := map[string][]string{"ArchiveScanGrad": {"codes", "mix", "corrV", "corrU", "corrScale", "landmarkMix"}, "QueryCorrectionGrad": {"dv", "du"}}
-	for _, u := range uses {
-		u.call(u.operands)
-		if err := e.S.Sync(); err != nil {
-			t.Fatalf("%s refuses a valid call: %v", u.op, err)
-		}
-		for i, o := range u.operands {
-			for how, bad := range spoilt(o) {
-				if how == "invalid" && slices.Contains(mayLack[u.op], u.names[i]) {
-					continue
-				}
-				ts := append(T(nil), u.operands...)
-				ts[i] = bad
-				u.call(ts)
-				refused(t, e, probe, "%s with %s %s", u.op, u.names[i], how)
-			}
-		}
-	}
+	refuseSpoilt(t, e, probe, uses, func(u *use, name, how string) bool { return how == "invalid" && slices.Contains(mayLack[u.op], name) })
 	x := uses[1].operands
 	scan := func(w *backend.ArchiveParams) { g.ArchiveScanGrad(grads(x), x[9], x[10], x[11], x[12], p(), w) }
 	with := func(set func(w *backend.ArchiveParams)) *backend.ArchiveParams {

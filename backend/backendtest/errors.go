@@ -128,19 +128,19 @@ func (u *use) fits(name, how string) bool {
 	return how == "narrower" && (u.op == "ArgMax" && name == "x" || u.op == "Route" && name == "logits")
 }
 
-func runErrors(t *testing.T, dev backend.Device) {
-	e := newEnv(t, dev)
-	defer e.close()
-	all := uses(e)
-	probe := e.In([]float32{1, 2}, 1, 2)
-	for _, u := range all {
+// refuseSpoilt demands that every op takes its operands and refuses them with any one
+// spoilt, unless it fits all the same.
+func refuseSpoilt(t *testing.T, e *Env, probe tensor.Tensor, all []use, fits func(u *use, name, how string) bool) {
+	t.Helper()
+	for i := range all {
+		u := &all[i]
 		u.call(u.operands)
 		if err := e.S.Sync(); err != nil {
 			t.Fatalf("%s refuses a valid call: %v", u.op, err)
 		}
 		for i, o := range u.operands {
 			for how, bad := range spoilt(o) {
-				if u.fits(u.names[i], how) {
+				if fits(u, u.names[i], how) {
 					continue
 				}
 				ts := append([]tensor.Tensor(nil), u.operands...)
@@ -150,6 +150,14 @@ func runErrors(t *testing.T, dev backend.Device) {
 			}
 		}
 	}
+}
+
+func runErrors(t *testing.T, dev backend.Device) {
+	e := newEnv(t, dev)
+	defer e.close()
+	all := uses(e)
+	probe := e.In([]float32{1, 2}, 1, 2)
+	refuseSpoilt(t, e, probe, all, (*use).fits)
 	for _, c := range wrong(e) {
 		c.call()
 		refused(t, e, probe, "%s", c.what)

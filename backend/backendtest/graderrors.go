@@ -83,23 +83,7 @@ func GradErrors(t *testing.T, dev backend.Device) {
 	defer e.close()
 	probe := e.In([]float32{1, 2}, 1, 2)
 	all, mayLack := gradUses(e)
-	for _, u := range all {
-		u.call(u.operands)
-		if err := e.S.Sync(); err != nil {
-			t.Fatalf("%s refuses a valid call: %v", u.op, err)
-		}
-		for i, o := range u.operands {
-			for how, bad := range spoilt(o) {
-				if how == "invalid" && slices.Contains(mayLack[u.op], u.names[i]) {
-					continue
-				}
-				ts := append([]tensor.Tensor(nil), u.operands...)
-				ts[i] = bad
-				u.call(ts)
-				refused(t, e, probe, "%s with %s %s", u.op, u.names[i], how)
-			}
-		}
-	}
+	refuseSpoilt(t, e, probe, all, func(u *use, name, how string) bool { return how == "invalid" && slices.Contains(mayLack[u.op], name) })
 	f := func(dim ...int) tensor.Tensor { return e.Flat(make([]float32, product(dim)), dim...) }
 	ids := func(v ...int32) tensor.Tensor { return e.Ints(v, len(v)) }
 	w := e.Pack(tensortest.NewRand(1), tensortest.Ordinary, tensor.F32, 5, 6)
