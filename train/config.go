@@ -5,7 +5,6 @@ package train
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -63,7 +62,8 @@ type Stage struct {
 	Formats   []tasks.Format `json:"formats,omitempty"`
 	Style     tasks.Style    `json:"style,omitempty"`
 	ProseText float32        `json:"prose_text,omitempty"` // weight of the loss of prose; 0 means 1
-	RateScale float64        `json:"rate_scale,omitempty"` // factor on the schedule's rate; 0 means 1
+	Text      float32        `json:"text,omitempty"`       // as the config's text, which 0 means
+	Rates     []float64      `json:"rates,omitempty"`      // of the first and the last step, on a line between; nil means the schedule's
 }
 
 // Optimiser are the constants of AdamW and of its schedule over all stages.
@@ -71,7 +71,6 @@ type Optimiser struct {
 	Rate   float64 `json:"rate"`
 	Floor  float64 `json:"floor"` // fraction of the rate that the cosine ends at
 	Warmup int     `json:"warmup"`
-	Steps  int     `json:"steps,omitempty"` // that the cosine takes, the floor after it; 0 means all
 	Beta2  float64 `json:"beta2,omitempty"` // 0 means 0.999
 	Decay  float64 `json:"decay"`
 	Clip   float64 `json:"clip"`
@@ -145,16 +144,18 @@ func (c *Config) check() error {
 			return fmt.Errorf("stages[%d] wants prose, and prose names no file", i)
 		case !(s.ProseText >= 0 && s.ProseText <= 1):
 			return fmt.Errorf("stages[%d] has a prose_text of %g: from 0 to 1", i, s.ProseText)
-		case !(s.RateScale >= 0 && s.RateScale <= 100):
-			return fmt.Errorf("stages[%d] has a rate_scale of %g: from 0 to 100", i, s.RateScale)
+		case !(s.Text >= 0 && s.Text <= 1):
+			return fmt.Errorf("stages[%d] has a text of %g: from 0 to 1", i, s.Text)
+		case s.Rates != nil && (len(s.Rates) != 2 || !rate(s.Rates[0]) || !rate(s.Rates[1])):
+			return fmt.Errorf("stages[%d] has rates %v: two, of the first and of the last step, both in (0, 1)", i, s.Rates)
 		}
 		if err := (tasks.Config{Kinds: s.Kinds, Formats: s.Formats, Style: s.Style}).Check(); err != nil {
 			return fmt.Errorf("stages[%d]: %w", i, err)
 		}
 	}
 	o := c.Optimiser
-	if !(o.Rate > 0 && o.Rate < 1) || !(o.Floor >= 0 && o.Floor <= 1) || o.Warmup < 0 || o.Steps < 0 || o.Steps > c.Steps() || !(o.Beta2 >= 0 && o.Beta2 < 1) || !(o.Decay >= 0 && o.Decay < 1) || !(o.Clip >= 0) {
-		return fmt.Errorf("optimiser is %+v: rate in (0, 1), floor in [0, 1], warmup and clip not negative, steps from 0 to those of all stages, beta2 and decay in [0, 1)", o)
+	if !rate(o.Rate) || !(o.Floor >= 0 && o.Floor <= 1) || o.Warmup < 0 || !(o.Beta2 >= 0 && o.Beta2 < 1) || !(o.Decay >= 0 && o.Decay < 1) || !(o.Clip >= 0) {
+		return fmt.Errorf("optimiser is %+v: rate in (0, 1), floor in [0, 1], warmup and clip not negative, beta2 and decay in [0, 1)", o)
 	}
 	if !(c.Residual >= 0 && c.Residual <= 10) {
 		return fmt.Errorf("residual is %g: from 0 to 10", c.Residual)
@@ -183,19 +184,30 @@ func (c *Config) Steps() int {
 	return n
 }
 
-// stage is the stage of step n, counted from 1.
-func (c *Config) stage(n int) *Stage {
+func rate(r float64) bool { return r > 0 && r < 1 }
+
+// stage is the stage of step n, counted from 1, and which of its steps n is, from 0.
+func (c *Config) stage(n int) (s *Stage, at int) {
+	at = n - 1
 	for i := range c.Stages {
-		if n <= c.Stages[i].Steps {
-			return &c.Stages[i]
+		s = &c.Stages[i]
+		if at < s.Steps {
+			break
 		}
-		n -= c.Stages[i].Steps
+		at -= s.Steps
 	}
-	return &c.Stages[len(c.Stages)-1]
+	return s, at
 }
 
-func (c *Config) schedule() grad.Schedule {
-	return grad.Schedule{Peak: c.Optimiser.Rate, Warmup: c.Optimiser.Warmup, Total: cmp.Or(c.Optimiser.Steps, c.Steps()), Floor: c.Optimiser.Floor}
+// rate is the learning rate of step n, counted from 1.
+func (c *Config) rate(n int) float64 {
+	s, at := c.stage(n)
+	if s.Rates == nil {
+		o := c.Optimiser
+		return grad.Schedule{Peak: o.Rate, Warmup: o.Warmup, Total: c.Steps(), Floor: o.Floor}.At(n)
+	}
+	along := float64(at) / float64(max(1, s.Steps-1))
+	return float64(float32(s.Rates[0] + float64((s.Rates[1]-s.Rates[0])*along)))
 }
 
 // shape completes the model's config.json for a vocabulary of n ids, and reads it.

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -133,7 +134,7 @@ func newData(c *Config, tok *token.Tokenizer, prose string) (*data, error) {
 
 // batch makes the sequences of step n, counted from 1.
 func (d *data) batch(n int) []lm.Sequence {
-	s := d.cfg.stage(n)
+	s, _ := d.cfg.stage(n)
 	r := rand.New(rand.NewPCG(d.cfg.seed(forTraining), uint64(n)))
 	var out []lm.Sequence
 	for rows := 0; rows < s.Rows; {
@@ -147,7 +148,7 @@ func (d *data) batch(n int) []lm.Sequence {
 			if s.Answers > 1 {
 				t.Questions += r.IntN(s.Answers)
 			}
-			q = d.task(d.fit(t, 0, size, s.Most), d.cfg.Text)
+			q = d.task(d.fit(t, 0, size, s.Most), cmp.Or(s.Text, d.cfg.Text))
 		}
 		out = append(out, q)
 		rows += len(q.Tokens)

@@ -198,7 +198,6 @@ func (r *run) tokenizer(ctx context.Context, prose string) (*token.Tokenizer, er
 }
 
 func (r *run) train(ctx context.Context) (Result, error) {
-	schedule := r.cfg.schedule()
 	every := r.cfg.Save
 	if every == 0 {
 		every = 100
@@ -209,7 +208,7 @@ func (r *run) train(ctx context.Context) (Result, error) {
 		last = min(last, r.opt.Until)
 	}
 	for n := r.adam.Steps + 1; n <= last && !stopped; n++ {
-		s, err := r.step(ctx, n, schedule)
+		s, err := r.step(ctx, n)
 		if err != nil {
 			if ctx.Err() != nil {
 				err = errors.Join(err, r.save())
@@ -242,16 +241,13 @@ func (r *run) train(ctx context.Context) (Result, error) {
 	return Result{r.adam.Steps, r.params.Len(), hash, r.best, r.bestAt, stopped}, err
 }
 
-func (r *run) step(ctx context.Context, n int, schedule grad.Schedule) (Step, error) {
+func (r *run) step(ctx context.Context, n int) (Step, error) {
 	batch := r.data.batch(n)
 	losses, err := r.lm.Backward(ctx, batch)
 	if err != nil {
 		return Step{}, errors.Join(err, r.params.Zero())
 	}
-	rate := schedule.At(n)
-	if f := r.cfg.stage(n).RateScale; f != 0 {
-		rate *= f
-	}
+	rate := r.cfg.rate(n)
 	norm, err := r.adam.Step(rate)
 	if err != nil {
 		return Step{}, fmt.Errorf("train: step %d: %w: a lower rate or more warmup may help", n, err)

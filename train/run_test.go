@@ -215,7 +215,6 @@ func TestConfigErrors(t *testing.T) {
 		"optimiser":          func(c *Config) { c.Optimiser.Rate = -1 },
 		"text is":            func(c *Config) { c.Text = 2 },
 		"residual is":        func(c *Config) { c.Residual = -1 },
-		"steps from 0":       func(c *Config) { c.Optimiser.Steps = c.Steps() + 1 },
 		"validation.lengths": func(c *Config) { c.Validation.Lengths = []int{9999} },
 		"model":              func(c *Config) { c.Model = []byte(`{"model_type": "gpt2"}`) },
 	} {
@@ -294,13 +293,29 @@ func TestJudge(t *testing.T) {
 
 var _ wholefile.Folder = (*wholetest.Faulty)(nil)
 
-// A schedule that ends before the stages leaves the floor to the rest.
-func TestScheduleEndsBeforeTheStages(t *testing.T) {
+// A stage with rates of its own goes from one to the other; the others follow the schedule.
+func TestRates(t *testing.T) {
 	c := small(t, denseModel, 4)
-	c.Optimiser.Steps = c.Steps() - 1
-	s := c.schedule()
-	if end := s.At(c.Steps()); end != s.At(c.Steps()-1) || end >= s.At(c.Steps()-2) {
-		t.Errorf("rates %g, %g, %g", s.At(c.Steps()-2), s.At(c.Steps()-1), end)
+	scheduled := c.rate(c.Steps())
+	c.Stages = append(c.Stages, c.Stages[len(c.Stages)-1])
+	s := &c.Stages[len(c.Stages)-1]
+	n := c.Steps() - s.Steps
+	s.Steps, s.Rates = 3, []float64{0.5, 0.25}
+	if a, b, end := c.rate(n+1), c.rate(n+2), c.rate(n+3); a != 0.5 || b != 0.375 || end != 0.25 {
+		t.Errorf("rates %g, %g, %g", a, b, end)
+	}
+	if c.rate(n) <= scheduled {
+		t.Errorf("rate %g before the stage, %g at the end of a shorter schedule", c.rate(n), scheduled)
+	}
+	s.Steps = 1
+	if got := c.rate(n + 1); got != 0.5 {
+		t.Errorf("a stage of one step has rate %g", got)
+	}
+	for _, wrong := range [][]float64{{}, {0.1}, {0.1, 0}, {1, 0.1}, {0.1, 0.1, 0.1}, {0.1, math.NaN()}} {
+		s.Rates = wrong
+		if err := c.check(); err == nil || !strings.Contains(err.Error(), "rates") {
+			t.Errorf("%v: %v", wrong, err)
+		}
 	}
 }
 
