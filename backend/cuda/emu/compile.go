@@ -298,6 +298,8 @@ func (c *compiler) address(v *variable) uint64 {
 	switch v.space {
 	case global, constant:
 		return v.addr
+	case shared:
+		return sharedBase + uint64(v.off)
 	}
 	return uint64(v.off)
 }

@@ -279,14 +279,14 @@ func TestBankConflicts(t *testing.T) {
 		body           string
 		passes, extras int64
 	}{
-		{"st.shared.u32 [%r2], %r1;", 1, 0},
-		{"shl.b32 %r4, %r1, 3; st.shared.u32 [%r4], %r1;", 2, 1},
-		{"shl.b32 %r4, %r1, 7; st.shared.u32 [%r4], %r1;", 32, 31},
-		{"mul.lo.u32 %r4, %r1, 132; st.shared.u32 [%r4], %r1;", 1, 0},
-		{"shl.b32 %r4, %r1, 4; st.shared.v4.u32 [%r4], {%r1, %r1, %r1, %r1};", 4, 0},
-		{"shl.b32 %r4, %r1, 3; st.shared.v2.u32 [%r4], {%r1, %r1};", 2, 0},
-		{"shl.b32 %r4, %r1, 5; st.shared.v4.u32 [%r4], {%r1, %r1, %r1, %r1};", 8, 4},
-		{"st.shared.u8 [%r1], %r1;", 1, 0},
+		{"st.shared.u32 [%r11], %r1;", 1, 0},
+		{"shl.b32 %r4, %r1, 3; add.u32 %r4, %r4, %r10; st.shared.u32 [%r4], %r1;", 2, 1},
+		{"shl.b32 %r4, %r1, 7; add.u32 %r4, %r4, %r10; st.shared.u32 [%r4], %r1;", 32, 31},
+		{"mul.lo.u32 %r4, %r1, 132; add.u32 %r4, %r4, %r10; st.shared.u32 [%r4], %r1;", 1, 0},
+		{"shl.b32 %r4, %r1, 4; add.u32 %r4, %r4, %r10; st.shared.v4.u32 [%r4], {%r1, %r1, %r1, %r1};", 4, 0},
+		{"shl.b32 %r4, %r1, 3; add.u32 %r4, %r4, %r10; st.shared.v2.u32 [%r4], {%r1, %r1};", 2, 0},
+		{"shl.b32 %r4, %r1, 5; add.u32 %r4, %r4, %r10; st.shared.v4.u32 [%r4], {%r1, %r1, %r1, %r1};", 8, 4},
+		{"add.u32 %r4, %r10, %r1; st.shared.u8 [%r4], %r1;", 1, 0},
 	} {
 		b := open(t, Config{}, strings.Replace(head, "mem[1024]", "mem[8192]", 1)+c.body+"\nret;\n}\n")
 		var p driver.Params

@@ -27,6 +27,8 @@ const head = `.version 7.0
 	mul.wide.u32 %l2, %r1, 4;
 	add.s64 %l3, %l0, %l2;
 	shl.b32 %r2, %r1, 2;
+	mov.u32 %r10, mem;
+	add.u32 %r11, %r10, %r2;
 	and.b32 %r3, %r1, 1;
 	setp.ne.u32 %p1, %r3, 0;
 `
@@ -53,17 +55,18 @@ func TestFaults(t *testing.T) {
 		{"a write past the end", "st.global.u32 [%l3+4], %r1;", OutOfBounds, 63, "past the end"},
 		{"a store to a constant", "mov.u64 %l4, table; st.global.u32 [%l4], %r1;", ReadOnly, 0, "table"},
 		{"an atomic on nothing written", "atom.global.add.u32 %r4, [%l1], 1;", Uninitialised, 0, "byte 0"},
-		{"shared memory past the end", "st.shared.u32 [%r2+896], %r1;", OutOfBounds, 32, "1024 bytes"},
-		{"uninitialised shared memory", "ld.shared.u32 %r4, [%r2];", Uninitialised, 0, "shared memory at 0x0"},
-		{"misaligned shared memory", "st.shared.u32 [%r1], %r1;", Misaligned, 1, "multiple of 4"},
+		{"shared memory past the end", "st.shared.u32 [%r11+896], %r1;", OutOfBounds, 32, "1024 bytes"},
+		{"shared memory without its address", "st.shared.u32 [%r2], %r1;", OutOfBounds, 0, "begin at 0x400"},
+		{"uninitialised shared memory", "ld.shared.u32 %r4, [%r11];", Uninitialised, 0, "shared memory at 0x0"},
+		{"misaligned shared memory", "add.u32 %r4, %r10, %r1; st.shared.u32 [%r4], %r1;", Misaligned, 1, "multiple of 4"},
 		{"local memory past the end", "st.local.u32 [%r2], %r1;", OutOfBounds, 4, "16 bytes of local memory"},
 		{"uninitialised local memory", "ld.local.u32 %r4, [stack+4];", Uninitialised, 0, "local memory"},
-		{"two warps write a word", "and.b32 %r4, %r2, 127; st.shared.u32 [%r4], %r1;", Race, 32, "thread 0 wrote"},
+		{"two warps write a word", "and.b32 %r4, %r2, 127; add.u32 %r4, %r4, %r10; st.shared.u32 [%r4], %r1;", Race, 32, "thread 0 wrote"},
 		{"lanes of a warp write a word", "st.shared.u32 [mem], %r1;", Race, 1, "thread 0 wrote"},
-		{"a read of another warp's word", "st.shared.u32 [%r2], %r1; xor.b32 %r4, %r2, 128; ld.shared.u32 %r5, [%r4];", Uninitialised, 0, "shared memory"},
-		{"a write after a read without a barrier", "st.shared.u32 [%r2], %r1; bar.sync 0; xor.b32 %r4, %r2, 4; ld.shared.u32 %r5, [%r4]; st.shared.u32 [%r2], %r5;", Race, 0, "thread 1 read"},
-		{"a read after a write without a barrier", "st.shared.u32 [%r2], %r1; bar.sync 0; st.shared.u32 [%r2], %r1; xor.b32 %r4, %r2, 128; ld.shared.u32 %r5, [%r4];", Race, 32, "thread 0 read"},
-		{"a write of what a whole warp read", "st.shared.u32 [%r2], %r1; bar.sync 0; ld.shared.u32 %r5, [mem]; setp.eq.u32 %p2, %r1, 32; @%p2 st.shared.u32 [mem], %r1;", Race, 32, "read the word"},
+		{"a read of another warp's word", "st.shared.u32 [%r11], %r1; xor.b32 %r4, %r11, 128; ld.shared.u32 %r5, [%r4];", Uninitialised, 0, "shared memory"},
+		{"a write after a read without a barrier", "st.shared.u32 [%r11], %r1; bar.sync 0; xor.b32 %r4, %r11, 4; ld.shared.u32 %r5, [%r4]; st.shared.u32 [%r11], %r5;", Race, 0, "thread 1 read"},
+		{"a read after a write without a barrier", "st.shared.u32 [%r11], %r1; bar.sync 0; st.shared.u32 [%r11], %r1; xor.b32 %r4, %r11, 128; ld.shared.u32 %r5, [%r4];", Race, 32, "thread 0 read"},
+		{"a write of what a whole warp read", "st.shared.u32 [%r11], %r1; bar.sync 0; ld.shared.u32 %r5, [mem]; setp.eq.u32 %p2, %r1, 32; @%p2 st.shared.u32 [mem], %r1;", Race, 32, "read the word"},
 		{"a barrier that half a warp reaches", "@%p1 bra L; bar.sync 0; ret; L: bar.sync 0;", Deadlock, 0, "wait elsewhere"},
 		{"barriers with different numbers", "setp.lt.u32 %p2, %r1, 32; @%p2 bra L; bar.sync 1; bra M; L: bar.sync 2; M: ret;", Deadlock, 32, "barrier 1"},
 		{"a barrier that one warp skips", "setp.lt.u32 %p2, %r1, 32; @%p2 bra L; bar.sync 0; L: ret;", Deadlock, 32, "have ended"},
@@ -105,12 +108,12 @@ func TestFaults(t *testing.T) {
 // word by several threads, exchanges within a warp, memory read again and again.
 func TestNoFaults(t *testing.T) {
 	for name, body := range map[string]string{
-		"read after a barrier":         "st.shared.u32 [%r2], %r1; bar.sync 0; xor.b32 %r4, %r2, 128; ld.shared.u32 %r5, [%r4]; bar.sync 0; st.shared.u32 [%r2], %r5;",
+		"read after a barrier":         "st.shared.u32 [%r11], %r1; bar.sync 0; xor.b32 %r4, %r11, 128; ld.shared.u32 %r5, [%r4]; bar.sync 0; st.shared.u32 [%r11], %r5;",
 		"all read one word":            "setp.eq.u32 %p2, %r1, 0; @%p2 st.shared.u32 [mem], %r1; bar.sync 0; ld.shared.u32 %r5, [mem]; ld.shared.u32 %r5, [mem];",
-		"bytes of a word":              "st.shared.u8 [%r1], %r1; bar.sync 0; ld.shared.u32 %r5, [mem];",
-		"halves of a word":             "shl.b32 %r4, %r1, 1; st.shared.u16 [%r4], %r1; bar.sync 0; ld.shared.u32 %r5, [mem];",
-		"an exchange in a warp":        "mov.u32 %r6, -1; st.shared.u32 [%r2], %r1; bar.warp.sync %r6; xor.b32 %r4, %r2, 4; ld.shared.u32 %r5, [%r4]; bar.warp.sync %r6; st.shared.u32 [%r2], %r5;",
-		"one's own word":               "st.shared.u32 [%r2], %r1; ld.shared.u32 %r5, [%r2]; st.shared.u32 [%r2], %r5;",
+		"bytes of a word":              "add.u32 %r4, %r10, %r1; st.shared.u8 [%r4], %r1; bar.sync 0; ld.shared.u32 %r5, [mem];",
+		"halves of a word":             "shl.b32 %r4, %r1, 1; add.u32 %r4, %r4, %r10; st.shared.u16 [%r4], %r1; bar.sync 0; ld.shared.u32 %r5, [mem];",
+		"an exchange in a warp":        "mov.u32 %r6, -1; st.shared.u32 [%r11], %r1; bar.warp.sync %r6; xor.b32 %r4, %r11, 4; ld.shared.u32 %r5, [%r4]; bar.warp.sync %r6; st.shared.u32 [%r11], %r5;",
+		"one's own word":               "st.shared.u32 [%r11], %r1; ld.shared.u32 %r5, [%r11]; st.shared.u32 [%r11], %r5;",
 		"lanes that meet at a barrier": "@%p1 bra L; add.s32 %r4, %r1, 1; L: bar.sync 0;",
 		"a block behind its end":       "@%p1 bra A; B: bar.sync 0; ret; A: add.s32 %r4, %r1, 1; bra.uni B;",
 		"a shuffle of some lanes":      "@%p1 bra L; mov.u32 %r4, 0x55555555; shfl.sync.bfly.b32 %r5|%p3, %r1, 2, 31, %r4; L: ret;",

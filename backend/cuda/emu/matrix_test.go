@@ -29,6 +29,8 @@ const product = `.version 7.0
 	ld.param.u64 %l3, [d];
 	mov.u32 %r0, %tid.x;
 	shl.b32 %r1, %r0, 4;
+	mov.u32 %r30, mem;
+	add.u32 %r1, %r1, %r30;
 	and.b32 %r2, %r0, 15;
 	shr.u32 %r3, %r0, 4;
 	shl.b32 %r4, %r2, 5;
@@ -53,6 +55,7 @@ NEXT:
 	BAR
 	ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r1];
 	and.b32 %r2, %r1, 255;
+	add.u32 %r2, %r2, %r30;
 	ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r14, %r15, %r16, %r17}, [%r2+512];
 	shr.u32 %r20, %r0, 2;
 	and.b32 %r21, %r0, 3;

@@ -11,6 +11,11 @@ var windows = [...]uint64{shared: 0x7fff_0000_0000, local: 0x7ffe_0000_0000, par
 
 const windowSize = 1 << 32
 
+// sharedBase is the address in its space at which a block's shared memory begins.
+// Devices promise none, and from compute capability 8.0 on keep the first KiB for
+// themselves: whoever forgets the address of a variable is out of bounds.
+const sharedBase = 1024
+
 // allocation is a piece of device memory. set marks the bytes that were written.
 type allocation struct {
 	base     uint64

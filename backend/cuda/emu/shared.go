@@ -16,14 +16,15 @@ const (
 	many   = 0xffff // of several warps
 )
 
-// sharedSpan checks one lane's access and returns where it begins.
+// sharedSpan checks one lane's access and returns where in the block's shared memory
+// it begins.
 func (w *warp) sharedSpan(in *inst, lane, bytes int) (int, bool) {
-	n, addr := len(w.b.shared), w.addr[lane]
-	if addr > uint64(n) || uint64(n)-addr < uint64(bytes) {
-		w.fail(OutOfBounds, in.line, lane, "%d bytes at %#x of %d bytes of shared memory", bytes, addr, n)
+	n, off := uint64(len(w.b.shared)), w.addr[lane]-sharedBase // below it, off is huge
+	if off > n || n-off < uint64(bytes) {
+		w.fail(OutOfBounds, in.line, lane, "%d bytes at %#x, where %d bytes of shared memory begin at %#x", bytes, w.addr[lane], n, sharedBase)
 		return 0, false
 	}
-	return int(addr), true
+	return int(off), true
 }
 
 // ordered reports whether an access of thread t at a time lies before the
