@@ -204,8 +204,13 @@ func TestBuildOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	seen := map[string]bool{"common": true}
 	for dt := tensor.Q8_0; dt <= tensor.Q6_K; dt++ {
-		for _, p := range []program{linearOps(dt, 1), expertOps(dt), rowOps, attnOps, deltaOps, moeOps, gradLinearOps(dt), gradOps, gradRowOps, gradLossOps, gradAttnOps, gradDeltaOps, archiveOps, landmarkOps, tableOps, mixOps} {
+		for _, p := range []program{linearOps(dt, 1), expertOps(dt), probeOps, rowOps, attnOps, deltaOps, moeOps, gradLinearOps(dt), gradOps, gradRowOps, gradLossOps, gradAttnOps, gradDeltaOps,
+			archiveOps, landmarkOps, tableOps, mixOps, archiveGradOps, mixGradOps} {
+			for _, file := range append(parts[p.file], p.file) {
+				seen[file] = true
+			}
 			if _, err := d.kernel(p, "any"); err != nil {
 				t.Fatal(err)
 			}
@@ -213,6 +218,15 @@ func TestBuildOptions(t *testing.T) {
 			if err != nil || !strings.Contains(text, "#pragma OPENCL FP_CONTRACT OFF") {
 				t.Errorf("%v does not turn contraction off (%v)", p, err)
 			}
+		}
+	}
+	files, err := sources.ReadDir("kernels")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files { // the list above is whole
+		if !seen[strings.TrimSuffix(file.Name(), ".cl")] {
+			t.Errorf("%s is in no program of this test", file.Name())
 		}
 	}
 	for _, o := range f.builds {
