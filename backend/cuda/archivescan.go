@@ -85,7 +85,7 @@ func (s *stream) ArchiveScan(dst, q tensor.Tensor, p backend.Plan, layer int, w 
 	if !ok {
 		return
 	}
-	o.lay(at, most)
+	end := at + driver.Ptr(4*o.lay(at, most))
 	o.rows = rows
 	if w.Reuse {
 		s.carry(o.past, readParts, bankParts-readParts)
@@ -96,6 +96,7 @@ func (s *stream) ArchiveScan(dst, q tensor.Tensor, p backend.Plan, layer int, w 
 	}
 	for r := 0; r < rows && s.err == nil; r += most {
 		o.first, o.rows = r, min(most, rows-r)
+		s.forget(o.el, int(end-o.el))
 		o.part()
 	}
 	if w.Reuse {

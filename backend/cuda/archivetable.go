@@ -52,10 +52,11 @@ func (s *stream) ExactTier(dst, weight, q tensor.Tensor, p backend.Plan, layer i
 	if !ok {
 		return
 	}
-	o.lay(at, most)
+	bytes := 4 * o.lay(at, most)
 	s.carry(o.past, tableParts, readParts-tableParts)
 	for r := 0; r < rows && s.err == nil; r += most {
 		o.first, o.rows = r, min(most, rows-r)
+		s.forget(at, bytes)
 		o.part()
 	}
 }

@@ -123,6 +123,7 @@ func (s *stream) GatedDeltaGrad(dq, dk, dv, dg, dbeta, dy, q, k, v, g, beta tens
 			return a
 		}
 		pk, ps, pd, po, pq, pc, pD := take(kept), take(states), take(write), take(write), take(add), take(add), take(d)
+		s.forget(mem, int(at-mem))
 		args := func() *driver.Params {
 			p := s.views(dv, dg, dbeta, dy, q, k, v, g, beta).Ptr(s.plan.segAt)
 			for _, a := range [7]driver.Ptr{pk, ps, pd, po, pq, pc, pD} {

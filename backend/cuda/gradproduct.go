@@ -65,6 +65,7 @@ func (s *stream) LinearGrad(dx, dy tensor.Tensor, w backend.Weight) {
 	}
 	for first := 0; first < m.n; first += per {
 		n := min(per, m.n-first)
+		s.forget(mem, 4*stride*n)
 		m.params(s.kernel().Ptr(mem).Int32(int32(stride)).Int32(int32(n))).Int32(int32(first))
 		s.launch("gradproduct", "expand", [3]uint32{uint32((stride + 63) / 64), uint32((n + 31) / 32), 1}, [3]uint32{32, 8, 1}, 0)
 		if s.err != nil {

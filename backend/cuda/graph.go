@@ -38,6 +38,7 @@ const (
 	copyStatus        // to the status
 	copyWithin
 	fillZero
+	forget // of contexts that watch reads alone
 )
 
 // list is work in order, and the parameters of its kernels.
@@ -118,6 +119,10 @@ func (s *stream) enqueue(t *step, params []byte) error {
 	case fillZero:
 		if err := c.Fill(s.q, t.to, 0, t.n); err != nil {
 			return fmt.Errorf("cuda: clearing %d bytes: %w", t.n, err)
+		}
+	case forget:
+		if err := s.watch.Forget(s.q, t.to, t.n); err != nil {
+			return fmt.Errorf("cuda: reusing %d bytes: %w", t.n, err)
 		}
 	}
 	return nil

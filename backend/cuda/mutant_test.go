@@ -175,6 +175,10 @@ func (c *changedContext) LoadModule(name string, ptx []byte) (driver.Module, err
 	return c.Context.LoadModule(name, ptx)
 }
 
+func (c *changedContext) Forget(s driver.Stream, p driver.Ptr, bytes int) error {
+	return c.Context.(driver.Forgetter).Forget(s, p, bytes)
+}
+
 // kill runs the trials on a device with a mutant until one sees it, and says
 // which; "" means that none did.
 func kill(m emu.Mutant, trials []*trial) (string, error) {

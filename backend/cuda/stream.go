@@ -15,6 +15,7 @@ import (
 type stream struct {
 	dev    *Device
 	q      driver.Stream
+	watch  driver.Forgetter // nil if the context does not watch reads
 	err    error
 	closed bool
 	busy   bool // something was enqueued since the last wait
@@ -72,6 +73,7 @@ func (d *Device) NewStream() (backend.Stream, error) {
 	d.held++
 	d.mu.Unlock()
 	s := &stream{dev: d, funcs: map[string]driver.Function{}, tables: map[*weight]*expertTable{}}
+	s.watch, _ = d.ctx.(driver.Forgetter)
 	var err error
 	if s.q, err = d.ctx.NewStream(); err == nil {
 		if err = s.in.open(d.ctx); err == nil {
@@ -150,10 +152,10 @@ func (a *area) free(c driver.Context) error {
 	return err
 }
 
-// room makes an area at least that large; its contents are lost when it grows.
+// room makes an area at least that large; its contents are lost.
 func (s *stream) room(a *area, bytes int) bool {
 	if a.bytes >= bytes && a.ptr != 0 {
-		return true
+		return s.forget(a.ptr, a.bytes)
 	}
 	if s.fails(s.wait()) || s.fails(a.free(s.dev.ctx)) { // ops under way may use it
 		return false
@@ -166,6 +168,14 @@ func (s *stream) room(a *area, bytes int) bool {
 	}
 	a.ptr, a.bytes = p, bytes
 	return true
+}
+
+// forget tells a context that watches reads that memory is used anew.
+func (s *stream) forget(p driver.Ptr, bytes int) bool {
+	if s.watch != nil && bytes > 0 {
+		s.do(step{kind: forget, to: p, n: bytes}, nil)
+	}
+	return s.err == nil
 }
 
 // tmp is scratch memory on the device.

@@ -137,3 +137,11 @@ type Context interface {
 	CloseGraph(Graph) error
 	CloseExec(Exec) error
 }
+
+// Forgetter is a Context that watches what kernels read, as that of package emu
+// does.
+type Forgetter interface {
+	// Forget says, in the order of the stream, that nobody needs what memory holds:
+	// a kernel that reads it before it is written again is at fault.
+	Forget(s Stream, p Ptr, bytes int) error
+}

@@ -236,6 +236,29 @@ func TestHandles(t *testing.T) {
 	closed("Close twice", c.Close())
 }
 
+// Memory that was given up is read only after it was written again, in the order of
+// the stream.
+func TestForget(t *testing.T) {
+	b := open(t, Config{}, add1)
+	f, err := b.dev.Function(b.m, "add1")
+	b.must(err)
+	p := b.alloc(64)
+	b.must(b.dev.Fill(b.s, p, 0, 64))
+	b.give(f, p, 16)
+	b.must(b.dev.Forget(b.s, p, 60))
+	b.must(b.dev.CopyIn(b.s, p, make([]byte, 32)))
+	b.give(f, p, 8)
+	b.must(b.dev.Sync(b.s))
+	if err := b.dev.Forget(b.s, p, 65); !errors.Is(err, driver.ErrKernel) {
+		t.Errorf("Forget beyond the end gives %v", err)
+	}
+	b.give(f, p, 9)
+	var fault *Fault
+	if err := b.dev.Sync(b.s); !errors.As(err, &fault) || fault.Kind != Uninitialised || fault.Thread != [3]uint32{8} {
+		t.Errorf("a read of what was given up gives %v", err)
+	}
+}
+
 // A kernel that uses memory after Free is told so.
 func TestUseAfterFree(t *testing.T) {
 	b := open(t, Config{}, add1)

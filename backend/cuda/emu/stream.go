@@ -252,6 +252,28 @@ func (v *Device) Fill(s driver.Stream, dst driver.Ptr, value byte, bytes int) er
 	})
 }
 
+// Forget makes memory what Alloc returns: bytes that nothing has written.
+func (v *Device) Forget(s driver.Stream, p driver.Ptr, bytes int) error {
+	defer v.leave()
+	if err := v.enter("Forget"); err != nil {
+		return err
+	}
+	if bytes == 0 {
+		return nil
+	}
+	if _, _, err := v.device("Forget", p, bytes, true); err != nil {
+		return err
+	}
+	return v.give("Forget", s, func() error {
+		_, set, err := v.device("Forget", p, bytes, true)
+		if err != nil {
+			return err
+		}
+		clear(set)
+		return nil
+	})
+}
+
 // Launch checks a launch; the kernel runs with the stream.
 func (v *Device) Launch(s driver.Stream, h driver.Function, l driver.Launch, params []byte) error {
 	defer v.leave()
@@ -429,6 +451,7 @@ func (v *Device) CloseExec(x driver.Exec) error {
 }
 
 var (
-	_ driver.Driver  = (*Driver)(nil)
-	_ driver.Context = (*Device)(nil)
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Context   = (*Device)(nil)
+	_ driver.Forgetter = (*Device)(nil)
 )
