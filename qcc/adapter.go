@@ -68,7 +68,19 @@ type RetrofitManifest struct {
 	Validation      map[string]float64 `json:"validation,omitempty"` // metrics of the step that was kept
 }
 
-const adapterFormat = "qcc-adapter/1"
+// The formats of adapter files.
+const (
+	adapterFormat = "qcc-adapter/1"       // with archives
+	deltaFormat   = "qcc-delta-adapter/1" // with gated-delta memories
+)
+
+// format is that of a configuration's adapter files.
+func (c Config) format() string {
+	if c.Memory == MemoryDelta {
+		return deltaFormat
+	}
+	return adapterFormat
+}
 
 // NewAdapter draws the parameters that a retrofit of d begins with. A model whose
 // layers are all replaced already gives an adapter without layers. It fails with
@@ -128,7 +140,7 @@ func (a *Adapter) WriteTo(w io.Writer) (int64, error) {
 		return 0, err
 	}
 	m, c := a.Manifest, a.Config
-	m.Format, m.Digest, m.Config, m.TrainableCount = adapterFormat, hex.EncodeToString(a.Base[:]), &c, a.count()
+	m.Format, m.Digest, m.Config, m.TrainableCount = c.format(), hex.EncodeToString(a.Base[:]), &c, a.count()
 	if m.ParameterCount > 0 {
 		m.TrainableFraction = float64(m.TrainableCount) / float64(m.ParameterCount)
 	}
@@ -157,7 +169,7 @@ func (a *Adapter) WriteTo(w io.Writer) (int64, error) {
 		}
 	}
 	n := &counter{w: w}
-	err = checkpoint.Write(n, list, map[string]string{"format": adapterFormat, "qcc": string(text)})
+	err = checkpoint.Write(n, list, map[string]string{"format": m.Format, "qcc": string(text)})
 	return n.n, err
 }
 
@@ -177,7 +189,7 @@ func (c *counter) Write(b []byte) (int, error) {
 // ReadAdapter reads what WriteTo wrote. Damaged and foreign files fail with
 // checkpoint.ErrCorrupt, shapes that do not fit the configuration with ErrShape, an
 // invalid configuration with ErrConfig. Tensors that may be missing get what
-// NewAdapter would give them: the correction, the exact tier, landmark_mix.
+// NewAdapter would give them: the correction, maps, the exact tier, landmark_mix.
 func ReadAdapter(r io.Reader) (*Adapter, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -192,8 +204,9 @@ func ReadAdapter(r io.Reader) (*Adapter, error) {
 		return fmt.Errorf("qcc: adapter: "+format+": %w", append(args, checkpoint.ErrCorrupt)...)
 	}
 	head := set.Metadata()
-	if head["format"] != adapterFormat {
-		return nil, corrupt("format %q, want %q", head["format"], adapterFormat)
+	format := head["format"]
+	if format != adapterFormat && format != deltaFormat {
+		return nil, corrupt("format %q, want %q or %q", format, adapterFormat, deltaFormat)
 	}
 	a := &Adapter{}
 	m := &a.Manifest
@@ -206,8 +219,8 @@ func ReadAdapter(r io.Reader) (*Adapter, error) {
 	switch {
 	case err != nil || len(base) != len(a.Base):
 		return nil, corrupt("the digest %q of its model is not one", m.Digest)
-	case m.Format != adapterFormat || m.Config == nil:
-		return nil, corrupt("its manifest is of format %q, or has no configuration", m.Format)
+	case m.Format != format || m.Config == nil || m.Config.format() != format:
+		return nil, corrupt("its manifest is of format %q in a file of format %q, or has no such configuration", m.Format, format)
 	}
 	copy(a.Base[:], base)
 	a.Config, a.Layers = *m.Config, m.Retrofit.Layers
@@ -263,7 +276,7 @@ func (a *Adapter) fill(set *checkpoint.Set, layer int, f field) (int, error) {
 	info, ok := set.Info(name)
 	if !ok {
 		switch f.name {
-		case "codes", "mix_logits", "gate.weight", "gate.bias":
+		case "codes", "mix_logits", "gate.weight", "gate.bias", "beta.weight", "beta.bias", "decay.weight", "decay.bias":
 			return 0, fmt.Errorf("qcc: adapter: no tensor %s: %w", name, checkpoint.ErrCorrupt)
 		}
 		n := 1

@@ -7,6 +7,9 @@
 // softmax attention over the past and does not compute it: an archive whose codes
 // were not trained returns little more than a decayed mean of the old values.
 //
+// Instead of an archive a layer may have a matrix per head that the gated delta rule
+// writes ([MemoryDelta]).
+//
 // A [Layer] is one attention layer by itself, a [Registry] serves one layer's
 // archive to many requests, a [Mixer] puts the layer into a decoder. All give the
 // same bits however a text is cut into steps and chunks (docs/numerics.md 16).
@@ -61,6 +64,14 @@ var landmarkModes = map[Landmarks]backend.LandmarkMode{
 	LandmarksNone: backend.NoLandmarks, LandmarksPersistent: backend.PersistentLandmarks,
 	LandmarksPrefix: backend.PrefixLandmarks, LandmarksPrefixPair: backend.PairLandmarks,
 }
+
+// Memory says what a layer has besides its window.
+type Memory string
+
+const (
+	MemoryArchive Memory = ""      // sums per code and scale, of the rows that have left the window
+	MemoryDelta   Memory = "delta" // a matrix per head, written by the gated delta rule: begin with [DeltaConfig]
+)
 
 // RoPE is the rotation of queries and keys.
 type RoPE struct {
@@ -134,6 +145,11 @@ type Config struct {
 	StaleReads    bool       `json:"stale_reads"`
 	ReadCloseness *float64   `json:"read_closeness"` // cosine from which the last read is used again
 	Exact         *Exact     `json:"exact"`
+
+	Memory Memory `json:"memory,omitempty"`
+	// AddressRank is that of a trained linear map of addresses, 0 for none: of the
+	// queries that read an archive; of queries and keys of a gated-delta memory.
+	AddressRank int `json:"address_rank,omitempty"`
 }
 
 // DefaultConfig is a layer as published: d rows wide, of so many heads.
@@ -176,9 +192,11 @@ func (c Config) Validate() error {
 		return bad("rows of %d values, %d heads of %d, %d key heads: want positive numbers", c.Hidden, c.Heads, c.Dim, kv)
 	case c.Heads%kv != 0:
 		return bad("%d query heads do not divide among %d key heads", c.Heads, kv)
-	case c.Window < 1 || c.Codes < 1 || c.Scales < 1:
+	case c.Memory != MemoryArchive && c.Memory != MemoryDelta:
+		return bad("memory %q: want %q or %q", c.Memory, MemoryArchive, MemoryDelta)
+	case c.Window < 1 || c.Memory == MemoryArchive && (c.Codes < 1 || c.Scales < 1):
 		return bad("window %d, %d codes, %d scales: want at least 1 of each", c.Window, c.Codes, c.Scales)
-	case max(c.Hidden, c.Heads, c.Dim, c.Window, c.Codes, c.Scales, c.Rank) > 1<<24:
+	case max(c.Hidden, c.Heads, c.Dim, c.Window, c.Codes, c.Scales, c.Rank, c.AddressRank) > 1<<24:
 		return bad("a size exceeds 2^24")
 	case c.MaxPosition < 1 && c.Decay == nil:
 		return bad("longest half-life %d: want at least 1 token", c.MaxPosition)
@@ -204,7 +222,11 @@ func (c Config) Validate() error {
 		return bad("gate bias %v is not finite", c.GateBias)
 	case c.Remote != nil && !(*c.Remote >= 0 && *c.Remote <= 1):
 		return bad("remote weight %v: want 0 to 1", *c.Remote)
-	case !(c.LandmarkTemp > 0) || !finite(c.LandmarkTemp):
+	case c.AddressRank < 0:
+		return bad("a map of addresses of rank %d: want at least 0", c.AddressRank)
+	case c.AddressRank > 0 && (c.NoArchive || c.Landmarks != LandmarksNone):
+		return bad("a map of addresses needs an archive, and none with landmarks, whose keys it would miss")
+	case c.Memory == MemoryArchive && !(c.LandmarkTemp > 0) || !finite(c.LandmarkTemp):
 		return bad("landmark temperature %v: want a positive number", c.LandmarkTemp)
 	case c.ReadStride < 0:
 		return bad("read stride %d: want at least 1", c.ReadStride)
@@ -231,6 +253,9 @@ func (c Config) Validate() error {
 		if !r.Model && !(r.Theta > 0) || !finite(r.Theta) || r.Factor < 0 || !finite(r.Factor) {
 			return bad("rotary base %v with factor %v: want positive numbers", r.Theta, r.Factor)
 		}
+	}
+	if c.Memory == MemoryDelta {
+		return c.checkDelta(bad)
 	}
 	return c.checkExact(bad)
 }
@@ -300,7 +325,7 @@ func (c Config) archiveHeads() int {
 // addresses reports whether the archive is addressed by something else than the
 // window's keys.
 func (c Config) addresses() bool {
-	return !c.NoArchive && (c.Lexical || c.PositionInvariant && c.RoPE != nil)
+	return c.Memory == MemoryArchive && !c.NoArchive && (c.Lexical || c.PositionInvariant && c.RoPE != nil)
 }
 
 // prefix reports whether landmarks replace the local response.

@@ -19,18 +19,27 @@ func (c Config) schedule() (half, decay []float64) {
 		}
 		return half, decay
 	}
-	lo := max(1, c.Window)
-	hi := max(lo, c.MaxPosition)
-	ratio := quo(canon.Big(float64(hi)), canon.Big(float64(lo)))
-	for s := range half {
-		h := canon.Big(float64(lo))
-		if s > 0 && hi > lo {
-			h.Mul(h, canon.BigPow(ratio, quo(canon.Big(float64(s)), canon.Big(float64(c.Scales-1)))))
-		}
+	for s, h := range c.spaced(c.Scales) {
 		half[s] = round(h)
 		decay[s] = round(canon.BigPow(canon.Big(2), quo(canon.Big(-1), h)))
 	}
 	return half, decay
+}
+
+// spaced are n half-lives, log-spaced from the window to MaxPosition.
+func (c Config) spaced(n int) []*big.Float {
+	lo := max(1, c.Window)
+	hi := max(lo, c.MaxPosition)
+	ratio := quo(canon.Big(float64(hi)), canon.Big(float64(lo)))
+	out := make([]*big.Float, n)
+	for s := range out {
+		h := canon.Big(float64(lo))
+		if s > 0 && hi > lo {
+			h.Mul(h, canon.BigPow(ratio, quo(canon.Big(float64(s)), canon.Big(float64(n-1)))))
+		}
+		out[s] = h
+	}
+	return out
 }
 
 func quo(a, b *big.Float) *big.Float { return new(big.Float).SetPrec(a.Prec()).Quo(a, b) }

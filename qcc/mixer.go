@@ -25,9 +25,15 @@ type Mixer struct {
 	Gate, GateBias tensor.Tensor // [Heads, Hidden], [Heads]; invalid with a constant mix
 	Archive        backend.ArchiveParams
 	Exact          *backend.ExactParams
+	Read           AddressMap  // of the memory's queries
+	Delta          DeltaParams // of a gated-delta memory
 
 	full *fullAttention // nil: the layer is bounded
 }
+
+// AddressMap is a linear map x + (x·V)·U of addresses, per head; the zero value moves
+// nothing.
+type AddressMap struct{ V, U tensor.Tensor } // [A, Dim, N], [A, N, Dim]
 
 // OpenMixer puts a layer's parameters on a device; layer counts those that share a
 // state. It fails with backend.ErrUnsupported if the device has no archive
@@ -106,6 +112,14 @@ func (m *Mixer) bind(d *device, p *Params) error {
 			Admission: float32(e.AdmissionWeight), Diversity: float32(e.DiversityWeight), Recency: float32(e.RecencyWeight), SoftTemp: float32(e.SoftTemp),
 		}
 	}
+	if c.Memory == MemoryDelta {
+		one := make([]float32, c.Heads)
+		fill(one, 1)
+		var err error
+		if m.Delta.one, err = d.upload(one, c.Heads); err != nil {
+			return err
+		}
+	}
 	to := m.tensors()
 	for _, f := range p.fields(c) {
 		t, err := d.upload(*f.v, f.dim...)
@@ -123,6 +137,12 @@ func (m *Mixer) tensors() map[string]*tensor.Tensor {
 	to := map[string]*tensor.Tensor{
 		"codes": &a.Codes, "mix_logits": &a.Mix, "corr_v": &a.CorrV, "corr_u": &a.CorrU,
 		"corr_scale": &a.CorrScale, "landmark_mix": &a.LandmarkMix, "gate.weight": &m.Gate, "gate.bias": &m.GateBias,
+		"read_v": &m.Read.V, "read_u": &m.Read.U,
+	}
+	if m.Config.Memory == MemoryDelta {
+		x := &m.Delta
+		to["write_v"], to["write_u"] = &x.Write.V, &x.Write.U
+		to["beta.weight"], to["beta.bias"], to["decay.weight"], to["decay.bias"] = &x.Beta, &x.BetaBias, &x.Decay, &x.DecayBias
 	}
 	if e := m.Exact; e != nil {
 		to["adm_key"], to["adm_value"], to["adm_bias"] = &e.AdmKey, &e.AdmValue, &e.AdmBias
@@ -179,6 +199,9 @@ func (m *Mixer) MixHint(c *nn.Ctx, dst, x, hint tensor.Tensor) {
 	if !f.PositionInvariant {
 		in.address = in.q
 	}
+	if f.Memory == MemoryDelta {
+		in.delta = m.deltaRows(c, x, in)
+	}
 	if f.Lexical {
 		in.address, in.raw = hint.Heads(f.Heads, f.Dim), hint.Heads(f.Heads, f.Dim)
 	}
@@ -233,6 +256,7 @@ type rows struct {
 	q, k, v      tensor.Tensor // rotated
 	address, raw tensor.Tensor // the archive's query and, if it is not the key, its key
 	gate         tensor.Tensor // [R, Heads], invalid for none
+	delta        deltaRows
 
 	uncorrected tensor.Tensor // rotated queries of full attention, if they are not q
 }
@@ -261,7 +285,7 @@ func (m *Mixer) attend(c *nn.Ctx, in rows) tensor.Tensor {
 		}
 		c.Stream.PutKV(c.Plan, m.full.layer, in.k, in.v)
 		c.Stream.Attention(local, q, c.Plan, m.full.layer, w.Scale, 0)
-		a.ArchiveScan(tmp(), in.address, c.Plan, m.Layer, w)
+		m.remember(c, a, in)
 		if m.Exact != nil {
 			a.ExactTier(tmp(), c.Tmp(n, f.Heads), in.q, c.Plan, m.Layer, m.Exact)
 		}
@@ -272,9 +296,7 @@ func (m *Mixer) attend(c *nn.Ctx, in rows) tensor.Tensor {
 		mass = c.Tmp(n, f.Heads)
 	}
 	a.WindowAttention(local, mass, in.q, c.Plan, m.Layer, w.WindowParams)
-	remote := tmp()
-	a.ArchiveScan(remote, in.address, c.Plan, m.Layer, w)
-
+	remote := m.remember(c, a, in)
 	promote := tensor.Tensor{}
 	if m.Exact != nil {
 		exact, weight := tmp(), c.Tmp(n, f.Heads)
@@ -302,6 +324,28 @@ func (m *Mixer) attend(c *nn.Ctx, in rows) tensor.Tensor {
 	out := tmp()
 	a.GateMix(out, local, remote, gate, promote, c.Plan, g)
 	return out
+}
+
+// remember writes the rows into the memory and reads it, and returns [R, Heads, Dim].
+func (m *Mixer) remember(c *nn.Ctx, a backend.Archive, in rows) tensor.Tensor {
+	q := moved(c, a, in.address, m.Read)
+	dst := c.Tmp(q.Dim(0), q.Dim(1)*q.Dim(2)).Heads(q.Dim(1), q.Dim(2))
+	if m.Config.Memory == MemoryDelta {
+		m.deltaRule(c, a, dst, q, in)
+	} else {
+		a.ArchiveScan(dst, q, c.Plan, m.Layer, &m.Archive)
+	}
+	return dst
+}
+
+// moved is x under a map.
+func moved(c *nn.Ctx, a backend.Archive, x tensor.Tensor, by AddressMap) tensor.Tensor {
+	if !by.V.Valid() {
+		return x
+	}
+	y := c.Tmp(x.Dim(0), x.Dim(1)*x.Dim(2)).Heads(x.Dim(1), x.Dim(2))
+	a.QueryCorrection(y, x, by.V, by.U)
+	return y
 }
 
 // linear is a product with an optional bias.

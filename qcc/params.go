@@ -22,6 +22,12 @@ type Params struct {
 	AdmKey, AdmValue, AdmBias []float32 // [H, D], [H, D], [H]: the admission predictor
 	ExactMix                  []float32 // [H]
 	SetCodes                  []float32 // [H, sets, D]
+	ReadV, ReadU              []float32 // [A, D, N], [A, N, D]: the map of queries, N its rank
+
+	// Of a gated-delta memory, K key heads.
+	WriteV, WriteU   []float32 // [K, D, N], [K, N, D]: the map of keys
+	Beta, BetaBias   []float32 // [H, hidden], [H]: logits of how much a row writes
+	Decay, DecayBias []float32 // [H, hidden], [H]: of how much a row forgets
 }
 
 // Projections are the linear maps of a layer by itself, [out, in] row-major, each
@@ -55,14 +61,23 @@ func (p *Params) fields(c Config) []field {
 			l = append(l, field{name, v, dim})
 		}
 	}
-	archive := !c.NoArchive
+	archive, delta := c.Memory == MemoryArchive && !c.NoArchive, c.Memory == MemoryDelta
 	add(archive, "codes", &p.Codes, a, m, d)
 	add(archive, "mix_logits", &p.Mix, a, m, s)
 	add(archive && r > 0, "corr_v", &p.CorrV, a, d, r)
 	add(archive && r > 0, "corr_u", &p.CorrU, a, r, d)
 	add(archive && r > 0, "corr_scale", &p.CorrScale, a, r, s)
 	add(archive && c.Landmarks == LandmarksPersistent, "landmark_mix", &p.LandmarkMix, a)
-	gate := archive && c.Remote == nil
+	n, k := c.AddressRank, c.keyHeads()
+	add(n > 0, "read_v", &p.ReadV, a, d, n)
+	add(n > 0, "read_u", &p.ReadU, a, n, d)
+	add(delta && n > 0, "write_v", &p.WriteV, k, d, n)
+	add(delta && n > 0, "write_u", &p.WriteU, k, n, d)
+	add(delta, "beta.weight", &p.Beta, h, c.Hidden)
+	add(delta, "beta.bias", &p.BetaBias, h)
+	add(delta, "decay.weight", &p.Decay, h, c.Hidden)
+	add(delta, "decay.bias", &p.DecayBias, h)
+	gate := (archive || delta) && c.Remote == nil
 	add(gate, "gate.weight", &p.Gate, h, c.Hidden)
 	add(gate, "gate.bias", &p.GateBias, h)
 	if c.Exact != nil {
@@ -85,10 +100,11 @@ func (c Config) Count() int {
 	return n
 }
 
-// NewParams draws the parameters that a layer begins with: codes and the
-// correction's inner factor from a normal distribution of variance 1/Dim (codes of
-// variance 1 with kernel features), a constant gate, everything else zero. The same
-// seed gives the same bits everywhere.
+// NewParams draws the parameters that a layer begins with: codes and the inner
+// factors of the correction and of maps from a normal distribution of variance 1/Dim
+// (codes of variance 1 with kernel features), a constant gate, the forgetting of a
+// gated-delta memory's heads with half-lives spaced as scales are, everything else
+// zero. The same seed gives the same bits everywhere.
 func NewParams(c Config, seed uint64) (*Params, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -104,12 +120,16 @@ func NewParams(c Config, seed uint64) (*Params, error) {
 func (f field) first(c Config, seed uint64) []float32 {
 	v := make([]float32, f.size())
 	switch f.name {
-	case "codes", "corr_v", "set_codes":
+	case "codes", "corr_v", "set_codes", "read_v", "write_v":
 		scale := canon.InvSqrt(c.Dim)
 		if f.name == "codes" && c.KernelCompat {
 			scale = 1
 		}
 		Normal(v, seed, f.name, scale)
+	case "decay.bias":
+		for i, h := range c.spaced(c.Heads) {
+			v[i] = forgetting(h)
+		}
 	case "gate.bias":
 		fill(v, float32(c.GateBias))
 	case "adm_bias", "exact_mix":

@@ -103,7 +103,7 @@ func (r Retrofit) plan(d *nn.Decoder) (Config, []int, error) {
 		return Config{}, nil, fmt.Errorf("qcc: %d layers have an archive already: retrofit all layers of the original model at once: %w", archived, ErrConfig)
 	}
 	c := r.Config
-	if c.Codes == 0 {
+	if c.Codes == 0 && c.Memory == MemoryArchive {
 		c, _ = ModelConfig(d)
 	}
 	first := d.Blocks[blocks[0]].Mix.(*nn.Attention)
@@ -124,6 +124,9 @@ func (r Retrofit) plan(d *nn.Decoder) (Config, []int, error) {
 	}
 	if c.NoArchive && r.ExactPrefill {
 		return c, nil, fmt.Errorf("qcc: an exact prompt beyond the window leaves nothing without an archive: %w", ErrConfig)
+	}
+	if c.Memory == MemoryDelta && d.Shapes.Delta.Layers > 0 {
+		return c, nil, fmt.Errorf("qcc: the model has %d recurrent layers, beside which a gated-delta memory has no place: take an archive: %w", d.Shapes.Delta.Layers, ErrConfig)
 	}
 	return c, blocks, c.Validate()
 }

@@ -39,6 +39,8 @@ type Projected struct{ Q, K, V, RawQ, RawK []float32 }
 // the rows come as they are. With PositionInvariant rows bring RawQ and RawK.
 func NewRegistry(dev backend.Device, c Config, p *Params) (*Registry, error) {
 	switch {
+	case c.Memory == MemoryDelta:
+		return nil, fmt.Errorf("qcc: a registry sees no hidden rows, by which a gated-delta memory writes and forgets: take an archive: %w", ErrConfig)
 	case c.Remote == nil && !c.prefix() && !c.NoArchive && (c.Exact == nil || !c.Exact.MassMerge):
 		return nil, fmt.Errorf("qcc: a registry sees no hidden rows and cannot gate by them: give Remote: %w", ErrConfig)
 	case c.RoPE != nil, c.Lexical, c.ActiveQuery:

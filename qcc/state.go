@@ -15,7 +15,7 @@ import (
 )
 
 // State is what one text leaves in layers of one configuration: a window and an
-// archive. It is a state.State, with its laws; its size does not grow once the
+// archive or a gated-delta memory. It is a state.State, with its laws; its size does not grow once the
 // window is full. It belongs to one goroutine.
 type State struct {
 	*state.Stack
@@ -46,8 +46,13 @@ func (c Config) parts(pool *state.Pool, id state.ID, layers int) ([]state.State,
 	if err != nil || c.NoArchive {
 		return []state.State{w}, err
 	}
-	a, err := state.NewArchive(pool, id, c.archiveShape(layers))
-	return []state.State{w, a}, err
+	var m state.State
+	if c.Memory == MemoryDelta {
+		m, err = state.NewDelta(pool, id, c.deltaShape(layers))
+	} else {
+		m, err = state.NewArchive(pool, id, c.archiveShape(layers))
+	}
+	return []state.State{w, m}, err
 }
 
 func (c Config) windowShape(layers int) state.WindowShape {
@@ -184,7 +189,7 @@ func (s *State) Read(r io.Reader) error {
 // Account says what a state takes, in bytes and as published.
 type Account struct {
 	Window  int64 // pages, the parts of them that no row uses included
-	Archive int64 // both banks of a pass, and the zeros before the first one
+	Archive int64 // or what is in its place: both banks of a pass, and the zeros before the first one
 
 	Parts     map[string]int64 // content in bytes by name: what each part would take by itself
 	Published int64            // elements by the published formula
@@ -198,7 +203,7 @@ func (s *State) Account() Account {
 		switch p.(type) {
 		case *state.Window:
 			a.Window = p.Bytes()
-		case *state.Archive:
+		case *state.Archive, *state.Delta:
 			a.Archive = p.Bytes()
 		}
 	}
@@ -214,12 +219,21 @@ func (s *State) Account() Account {
 		sinks := row * int64(min(n, c.Sinks))
 		a.Parts["sink_keys"], a.Parts["sink_values"] = sinks, sinks
 	}
-	if !c.NoArchive {
-		for name, n := range c.archiveShape(s.layers).Elements() {
-			a.Parts[name] = 4 * n
-		}
+	for name, n := range c.memory(s.layers) {
+		a.Parts[name] = 4 * n
 	}
 	return a
+}
+
+// memory counts the numbers of each part of a bank, by name.
+func (c Config) memory(layers int) map[string]int64 {
+	switch {
+	case c.NoArchive:
+		return nil
+	case c.Memory == MemoryDelta:
+		return map[string]int64{"memory": int64(layers) * int64(c.Heads) * int64(c.Dim) * int64(c.Dim)}
+	}
+	return c.archiveShape(layers).Elements()
 }
 
 // Bytes is what a state of so many rows takes, by configuration alone: the window's
@@ -239,16 +253,15 @@ func (c Config) Bytes(layers, rows int) (window, archive int64) {
 		planes = (3*layers + 1) &^ 1
 	}
 	window = 4 * int64(planes) * int64(w.Heads) * page * int64(w.Dim) * int64(pages(rows)-(first-sinks))
-	if !c.NoArchive {
-		for _, n := range c.archiveShape(layers).Elements() {
-			archive += 2 * 4 * n
-		}
+	for _, n := range c.memory(layers) {
+		archive += 2 * 4 * n
 	}
 	return window, archive
 }
 
 // Elements is the published formula of a state's size: sums, landmarks, times and
-// rings, each number counted once whatever its type. Unrotated keys, sinks and the
+// rings, each number counted once whatever its type; of a gated-delta memory its
+// matrices. Unrotated keys, sinks and the
 // exact tier are not in it.
 func (c Config) Elements(layers int) int64 {
 	a, h, m, s, d, w := int64(c.archiveHeads()), int64(c.keyHeads()), int64(c.Codes), int64(c.Scales), int64(c.Dim), int64(c.Window)
@@ -259,8 +272,11 @@ func (c Config) Elements(layers int) int64 {
 	if c.LazyDecay {
 		archive += a * m * s
 	}
-	if c.NoArchive {
+	switch {
+	case c.NoArchive:
 		archive = 0
+	case c.Memory == MemoryDelta:
+		archive = int64(c.Heads) * d * d
 	}
 	rings := 2 * h * w * d
 	if c.Lexical {

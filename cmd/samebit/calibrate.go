@@ -28,8 +28,10 @@ type calibrateFlags struct {
 	heldOut             []string
 	rows, chunks, held  int
 	tasks, heldTasks    int
+	memory              string
 	window, codes       int
 	scales, rank, sinks int
+	addressRank         int
 	kv                  string
 	bias                float64
 	invariant           bool
@@ -50,8 +52,8 @@ func newCalibrate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "calibrate [flags] -o DIR [TEXT...]",
 		Short: "Fit a memory of constant size to a model, with the same bits everywhere",
-		Long: `Replace a model's full attention by an exact window and an archive of fixed size,
-and train what that adds until the model says what it said before. The model's own
+		Long: `Replace a model's full attention by an exact window and an archive of fixed size, or
+with --memory delta a matrix per head that the gated delta rule writes, and train what that adds until the model says what it said before. The model's own
 weights stay as they are. The same command gives the same adapter to the last bit at
 any number of threads, in micro-batches of any size, interrupted or not.
 
@@ -82,10 +84,12 @@ calibration goes on from: give the same command again.`,
 	f.IntVar(&x.held, "held-out-chunks", 2, "cut `N` sequences out of the held-out text")
 	f.IntVar(&x.tasks, "tasks", 0, "also train on `N` generated texts with questions (models of our own)")
 	f.IntVar(&x.heldTasks, "held-out-tasks", 0, "also hold out `N` of them, with names of their own")
+	f.StringVar(&x.memory, "memory", "archive", "what a layer has besides its window: `KIND` is archive or delta")
 	f.IntVar(&x.window, "window", 0, "exact window of `N` tokens (0: 64, in modes text and admission 128)")
 	f.IntVar(&x.codes, "codes", 0, "`N` codes per head (0: 32, in mode text 64)")
 	f.IntVar(&x.scales, "scales", 4, "`N` time scales")
 	f.IntVar(&x.rank, "rank", 8, "rank `N` of the query's correction (0: none)")
+	f.IntVar(&x.addressRank, "address-rank", 0, "rank `N` of a trained map of the addresses that an archive is read with, or a delta memory is read and written with (0: none)")
 	f.IntVar(&x.sinks, "sinks", 0, "the first `N` tokens stay exact for good")
 	f.StringVar(&x.kv, "kv", "", "heads that share keys: `POLICY` is reject, repeat or share (default: repeat, in mode text reject)")
 	f.Float64Var(&x.bias, "gate-bias", 2, "first logit of the window's weight next to the archive's")
@@ -98,7 +102,8 @@ calibration goes on from: give the same command again.`,
 	f.Float64Var(&x.o.Decay, "decay", 0.01, "weight decay")
 	f.Float64Var(&x.o.Clip, "clip", 1, "largest norm of the gradient (0: any)")
 	f.StringVar(&x.o.Layers, "layers", "all", "train `WHICH` layers: all, first-half, last-half, last-quarter, 2-5 or 0,3")
-	f.StringVar(&x.init, "code-init", string(calib.KMeans), "codes begin as `WHAT`: kmeans or key-sample of the model's keys, or random")
+	f.StringVar(&x.init, "code-init", string(calib.KMeans), "codes begin as `WHAT`: kmeans or key-sample of the model's keys, whitened (kmeans as the keys' own covariance measures them, with maps of addresses that fit), or random")
+	f.Float64Var(&x.o.CodeSpread, "code-spread", 0, "how far the scores of whitened codes spread about 0 (0: 2)")
 	f.IntVar(&x.o.CodeTokens, "code-init-tokens", 256, "at most `N` keys of a sequence")
 	f.Float32Var(&x.o.Weights.KL, "kl-weight", 0.5, "share of the divergence in the loss of logits; what the shares leave is squared error")
 	f.Float32Var(&x.o.Weights.Cosine, "cosine-weight", 0, "share of 1 - cosine")
@@ -137,6 +142,18 @@ func (x *calibrateFlags) check(c *cobra.Command, args []string) error {
 			*v = usual
 		}
 	}
+	if err := oneOf("memory", []string{"archive", "delta"}, x.memory); err != nil {
+		return err
+	}
+	delta := x.memory == "delta"
+	for _, name := range []string{"codes", "scales", "rank", "code-spread"} {
+		if delta && c.Flags().Changed(name) {
+			return usagef("calibrate: --%s is of archives, and --memory delta has none", name)
+		}
+	}
+	if x.adapter != "" && (c.Flags().Changed("memory") || c.Flags().Changed("address-rank")) {
+		return usagef("calibrate: --memory and --address-rank make new adapters: that of --adapter says itself")
+	}
 	switch x.mode {
 	case "text":
 		or(&x.rows, 2048)
@@ -162,7 +179,7 @@ func (x *calibrateFlags) check(c *cobra.Command, args []string) error {
 		return err
 	}
 	err := errors.Join(x.mf.check(), atLeast("rows", 2, x.rows), atLeast("train-chunks", 1, x.chunks), atLeast("held-out-chunks", 0, x.held), atLeast("tasks", 0, x.tasks, x.heldTasks),
-		atLeast("window", 1, x.window), atLeast("codes", 1, x.codes), atLeast("scales", 1, x.scales), atLeast("rank", 0, x.rank), atLeast("sinks", 0, x.sinks),
+		atLeast("window", 1, x.window), atLeast("codes", 1, x.codes), atLeast("scales", 1, x.scales), atLeast("rank", 0, x.rank), atLeast("address-rank", 0, x.addressRank), atLeast("sinks", 0, x.sinks),
 		atLeast("sets", 1, x.sets), atLeast("ways", 1, x.ways), checkPlots(x.plots), x.o.Check(), x.a.Check())
 	switch {
 	case err != nil:
@@ -364,11 +381,18 @@ func (x *calibrateFlags) begin(m *samebit.Model) (*qcc.Adapter, error) {
 		}
 		return a, nil
 	}
-	c, err := qcc.ModelConfig(m.Decoder)
+	begin := qcc.ModelConfig
+	if x.memory == "delta" {
+		begin = qcc.DeltaConfig
+	}
+	c, err := begin(m.Decoder)
 	if err != nil {
 		return nil, err
 	}
-	c.Window, c.Codes, c.Scales, c.Rank, c.Sinks, c.GateBias, c.PositionInvariant = x.window, x.codes, x.scales, x.rank, x.sinks, x.bias, x.invariant
+	c.Window, c.Sinks, c.GateBias, c.PositionInvariant, c.AddressRank = x.window, x.sinks, x.bias, x.invariant, x.addressRank
+	if x.memory == "archive" {
+		c.Codes, c.Scales, c.Rank = x.codes, x.scales, x.rank
+	}
 	a, err := qcc.NewAdapter(m.Decoder, qcc.Retrofit{KV: qcc.KVPolicy(x.kv), Config: c}, x.seed)
 	if err != nil {
 		return nil, err

@@ -67,14 +67,14 @@ func Compare(ctx context.Context, dev backend.Device, teacher, student *nn.Decod
 }
 
 // windowRows is the number of original rows whose keys and values take at least the
-// bytes of window, addresses, sinks and archive of a layer.
+// bytes of window, addresses, sinks and archive or matrices of a layer.
 func windowRows(c qcc.Config) int {
 	kv := c.KV
 	if kv == 0 {
 		kv = c.Heads
 	}
 	n := int(c.Elements(1)) + 2*kv*c.Sinks*c.Dim
-	if c.PositionInvariant && c.RoPE != nil && !c.Lexical {
+	if c.Memory == qcc.MemoryArchive && c.PositionInvariant && c.RoPE != nil && !c.Lexical {
 		n += kv * c.Window * c.Dim
 	}
 	row := 2 * kv * c.Dim

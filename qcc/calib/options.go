@@ -34,6 +34,7 @@ const (
 	KMeans    CodeInit = "kmeans"     // centres of the teacher's keys
 	KeySample CodeInit = "key-sample" // some of the teacher's keys
 	Random    CodeInit = "random"     // what the adapter has
+	Whitened  CodeInit = "whitened"   // centres of the teacher's keys as their own covariance measures them; maps of addresses fit
 )
 
 // Weights say what the loss of logits is made of: of student logits s and teacher
@@ -72,7 +73,8 @@ type Options struct {
 	AllRows       bool    `json:"all_rows"`       // also learn from rows that the window covers
 
 	CodeInit   CodeInit `json:"code_init"`
-	CodeTokens int      `json:"code_tokens"` // rows of a sequence that codes are made from, at most
+	CodeTokens int      `json:"code_tokens"`           // rows of a sequence that codes are made from, at most
+	CodeSpread float64  `json:"code_spread,omitempty"` // of whitened codes: how far the scores of keys spread about 0; 0: 2
 
 	Interval int     `json:"interval"` // steps between validations, with held-out sequences
 	Patience int     `json:"patience"` // validations without improvement that end it; 0: never
@@ -128,8 +130,12 @@ func (o *Options) Check() error {
 		return bad("weight %v of the layers' outputs: want it from 0 to 1", o.Attention)
 	case o.Attention > 0 && o.AttentionRows < 1:
 		return bad("outputs of the layers are compared on %d rows: want at least 1", o.AttentionRows)
-	case o.CodeInit != KMeans && o.CodeInit != KeySample && o.CodeInit != Random:
-		return bad("codes from %q: want %q, %q or %q", o.CodeInit, KMeans, KeySample, Random)
+	case o.CodeInit != KMeans && o.CodeInit != KeySample && o.CodeInit != Random && o.CodeInit != Whitened:
+		return bad("codes from %q: want %q, %q, %q or %q", o.CodeInit, KMeans, KeySample, Whitened, Random)
+	case o.CodeSpread != 0 && o.CodeInit != Whitened:
+		return bad("a spread of scores with codes from %q: it is for %q", o.CodeInit, Whitened)
+	case !(o.CodeSpread >= 0 && o.CodeSpread <= 10):
+		return bad("scores of keys that spread by %v: want 0 to 10", o.CodeSpread)
 	case o.CodeInit != Random && o.CodeTokens < 1:
 		return bad("codes from %d rows of a sequence: want at least 1", o.CodeTokens)
 	case o.Interval < 1:

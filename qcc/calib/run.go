@@ -235,7 +235,7 @@ func (r *run) learn(ctx context.Context, list [][]int32, train bool) ([]*lesson,
 					return
 				}
 				a := r.teacher.Blocks[r.from.Layers[r.chosen[i]]].Mix.(*nn.Attention)
-				v, err := picked(c, keys(c, a, x, nil), rows(0, len(tokens)-1, r.o.CodeTokens))
+				v, err := picked(c, keys(c, a, x, r.keyRotation(a)), rows(0, len(tokens)-1, r.o.CodeTokens))
 				failed = errors.Join(failed, err)
 				for ; len(v) > 0; v = v[heads*a.Dim:] {
 					for h := range heads {
@@ -254,6 +254,15 @@ func (r *run) learn(ctx context.Context, list [][]int32, train bool) ([]*lesson,
 		out = append(out, l)
 	}
 	return out, found, nil
+}
+
+// keyRotation is that of the keys that codes are made from: whitened ones are what
+// the memory sees, the others directions before any rotation.
+func (r *run) keyRotation(a *nn.Attention) *backend.RoPE {
+	if r.o.CodeInit == Whitened && !r.from.Config.PositionInvariant {
+		return a.RoPE
+	}
+	return nil
 }
 
 // watchParams makes the chosen layers' parameters trainable.
@@ -310,6 +319,13 @@ func (r *run) firstCodes(found [][][]float32) error {
 		return err
 	}
 	for i, block := range r.blocks() {
+		if r.o.CodeInit == Whitened {
+			r.whitened(values, block, found[i*heads:(i+1)*heads])
+			continue
+		}
+		if c.Memory == qcc.MemoryDelta { // which has no codes
+			continue
+		}
 		name := fmt.Sprintf("layers.%d.codes", block)
 		all := values[name]
 		per := c.Codes * c.Dim
