@@ -90,7 +90,7 @@ func TestFastMutants(t *testing.T) {
 
 // killFast runs the trials on a device with a mutant until one sees it.
 func killFast(m emu.Mutant, from string, trials []func(*cuda.Device, testing.TB) error) error {
-	drv := &changed{Driver: emu.New(emu.Config{Workers: 2, Steps: 1 << 22, Capability: 80}), from: from, to: m.Text()}
+	drv := &changed{Driver: emu.New(emu.Config{Workers: 2, Steps: 1 << 22, Capability: 80}), from: from, kernel: m.Kernel, form: m.Alone()}
 	dev, err := cuda.New(cuda.Config{Driver: drv, Fast: true})
 	if err != nil {
 		return err

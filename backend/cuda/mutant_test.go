@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"runtime"
@@ -55,6 +56,16 @@ func TestMutants(t *testing.T) {
 	killMutants(t, modules, trials(t, testing.Short(), cases, forms()), sample, least)
 }
 
+// held is what a driver's device has not got back.
+func held(drv *emu.Driver) int {
+	ctx, err := drv.Open(0)
+	if err != nil {
+		return 1
+	}
+	defer ctx.Close()
+	return ctx.(*emu.Device).Held()
+}
+
 func isArchive(module string) bool { return strings.HasPrefix(module, "archive") }
 
 // killMutants draws mutants of modules and demands that so many percent are seen.
@@ -83,21 +94,26 @@ func killMutants(t *testing.T, modules []string, byKernel map[string][]*trial, s
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
+			var drv *emu.Driver
 			for i := int(next.Add(1)) - 1; i < sample; i = int(next.Add(1)) - 1 {
-				seen[i], errs[i] = kill(all[i], byKernel[all[i].Kernel])
+				if drv == nil || held(drv) > 0 { // compiled kernels are used again
+					drv = emu.New(emu.Config{Workers: 1, Steps: mutantSteps})
+				}
+				if seen[i], errs[i] = kill(drv, all[i], byKernel[all[i].Kernel]); seen[i] == "" {
+					name, _ := moduleOf(all[i].Kernel)
+					t.Logf("survivor: %s, line %d of %s.ptx, %s\n\twas %s\n\tnow %s", all[i].Kernel, all[i].Line, name, all[i].What, all[i].Was, strings.TrimSpace(all[i].Now))
+				}
 			}
 		})
 	}
 	wg.Wait()
 	killed := 0
-	for i, m := range all[:sample] {
+	for i := range sample {
 		if errs[i] != nil {
 			t.Fatal(errs[i])
 		}
 		if seen[i] != "" {
 			killed++
-		} else {
-			t.Logf("survivor: %s, line %d, %s\n\twas %s\n\tnow %s", m.Kernel, m.Line, m.What, m.Was, m.Now)
 		}
 	}
 	t.Logf("%d of %d mutants killed (%.1f %%), drawn from %d", killed, sample, 100*float64(killed)/float64(max(sample, 1)), len(all))
@@ -152,47 +168,70 @@ func trials(t *testing.T, few bool, cases []backendtest.Case, list []form) map[s
 	return by
 }
 
-// changed is a driver that loads one module in another form.
+// changed is a driver that has one kernel of a module in another form.
 type changed struct {
 	driver.Driver
-	from, to string
+	from         string // text of the module
+	kernel, form string
 }
 
 type changedContext struct {
 	driver.Context
-	c *changed
+	c          *changed
+	from, form driver.Module
 }
 
 func (c *changed) Open(i int) (driver.Context, error) {
 	ctx, err := c.Driver.Open(i)
-	return &changedContext{ctx, c}, err
+	return &changedContext{Context: ctx, c: c}, err
 }
 
 func (c *changedContext) LoadModule(name string, ptx []byte) (driver.Module, error) {
-	if string(ptx) == c.c.from {
-		ptx = []byte(c.c.to)
+	m, err := c.Context.LoadModule(name, ptx)
+	if err != nil || string(ptx) != c.c.from {
+		return m, err
 	}
-	return c.Context.LoadModule(name, ptx)
+	c.from = m
+	c.form, err = c.Context.LoadModule(name, []byte(c.c.form))
+	return m, err
+}
+
+func (c *changedContext) Function(m driver.Module, name string) (driver.Function, error) {
+	if m == c.from && name == c.c.kernel {
+		m = c.form
+	}
+	return c.Context.Function(m, name)
+}
+
+func (c *changedContext) UnloadModule(m driver.Module) error {
+	if m != c.from || c.form == 0 {
+		return c.Context.UnloadModule(m)
+	}
+	return errors.Join(c.Context.UnloadModule(c.form), c.Context.UnloadModule(m))
 }
 
 func (c *changedContext) Forget(s driver.Stream, p driver.Ptr, bytes int) error {
 	return c.Context.(driver.Forgetter).Forget(s, p, bytes)
 }
 
-// kill runs the trials on a device with a mutant until one sees it, and says
-// which; "" means that none did.
-func kill(m emu.Mutant, trials []*trial) (string, error) {
-	from := ""
+// moduleOf is the text of the module that has a kernel.
+func moduleOf(kernel string) (name, text string) {
 	for _, name := range kernels.Modules() {
-		if text := string(kernels.PTX(name)); strings.Contains(text, ".entry "+m.Kernel+"(") {
-			from = text
+		if text := string(kernels.PTX(name)); strings.Contains(text, ".entry "+kernel+"(") {
+			return name, text
 		}
 	}
+	return "", ""
+}
+
+// kill runs the trials on a device with a mutant until one sees it, and says
+// which; "" means that none did. Nothing of the device stays in the driver.
+func kill(drv *emu.Driver, m emu.Mutant, trials []*trial) (string, error) {
+	_, from := moduleOf(m.Kernel)
 	if from == "" || len(trials) == 0 {
 		return "", fmt.Errorf("nothing runs kernel %s", m.Kernel)
 	}
-	drv := &changed{Driver: emu.New(emu.Config{Workers: 1, Steps: mutantSteps}), from: from, to: m.Text()}
-	dev, err := cuda.New(cuda.Config{Driver: drv})
+	dev, err := cuda.New(cuda.Config{Driver: &changed{Driver: drv, from: from, kernel: m.Kernel, form: m.Alone()}})
 	if err != nil {
 		return "opening the device", nil
 	}

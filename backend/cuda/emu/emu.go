@@ -38,10 +38,12 @@ type Config struct {
 	Shared int // bytes of shared memory that a block can have; 0 means 64 KiB, as compute capability 7.5 has
 }
 
-// Driver is an emulated driver.
+// Driver is an emulated driver. It remembers what it compiled: a text that is loaded
+// again, also after its device was closed, costs nothing.
 type Driver struct {
 	cfg  Config
 	devs []*Device
+	done texts
 }
 
 // New returns a driver with devices as cfg says.
@@ -70,7 +72,7 @@ func New(cfg Config) *Driver {
 	}
 	d := &Driver{cfg: cfg}
 	for i := range n {
-		d.devs = append(d.devs, newDevice(cfg, i))
+		d.devs = append(d.devs, newDevice(cfg, i, &d.done))
 	}
 	return d
 }
@@ -120,6 +122,7 @@ func (d *Driver) Open(i int) (driver.Context, error) {
 type Device struct {
 	cfg     Config
 	index   int
+	done    *texts
 	mu      sync.Mutex
 	atomics sync.Mutex
 	opened  int
@@ -136,9 +139,9 @@ type Device struct {
 	counts  map[string]*Counts
 }
 
-func newDevice(cfg Config, index int) *Device {
+func newDevice(cfg Config, index int, done *texts) *Device {
 	return &Device{
-		cfg: cfg, index: index, mem: memory{limit: cfg.Memory},
+		cfg: cfg, index: index, done: done, mem: memory{limit: cfg.Memory},
 		modules: map[driver.Module]*loaded{}, funcs: map[driver.Function]*function{}, streams: map[driver.Stream]*stream{},
 		events: map[driver.Event]*event{}, graphs: map[driver.Graph][]work{}, execs: map[driver.Exec][]work{},
 		hosts: map[*byte]int{}, counts: map[string]*Counts{},
@@ -214,7 +217,7 @@ func (v *Device) Close() error {
 		return closed("Close", v.index)
 	}
 	if v.opened--; v.opened == 0 && v.lost != nil {
-		fresh := newDevice(v.cfg, v.index)
+		fresh := newDevice(v.cfg, v.index, v.done)
 		v.mem, v.modules, v.funcs, v.streams, v.events, v.graphs, v.execs, v.hosts = fresh.mem, fresh.modules, fresh.funcs, fresh.streams, fresh.events, fresh.graphs, fresh.execs, fresh.hosts
 		v.lost = nil
 	}

@@ -3,6 +3,7 @@ package emu
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"samebit/backend/cuda/driver"
 )
@@ -22,6 +23,31 @@ type function struct {
 	shared int // dynamic bytes that SetMaxShared allows
 }
 
+// texts are the kernels of modules without variables, by text, which any device may
+// run.
+type texts struct {
+	mu    sync.Mutex
+	progs map[string]map[string]*program
+}
+
+// mostTexts are kept; then all are forgotten.
+const mostTexts = 128
+
+func (t *texts) get(ptx string) map[string]*program {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.progs[ptx]
+}
+
+func (t *texts) put(ptx string, progs map[string]*program) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.progs) >= mostTexts || t.progs == nil {
+		t.progs = map[string]map[string]*program{}
+	}
+	t.progs[ptx] = progs
+}
+
 // LoadModule reads, checks and compiles PTX text. A *SyntaxError names the line
 // that is refused.
 func (v *Device) LoadModule(name string, ptx []byte) (driver.Module, error) {
@@ -30,6 +56,12 @@ func (v *Device) LoadModule(name string, ptx []byte) (driver.Module, error) {
 		return 0, err
 	}
 	refused := func(err error) error { return fmt.Errorf("emu: module %s: %w: %w", name, driver.ErrKernel, err) }
+	l := &loaded{name: name, progs: v.done.get(string(ptx))}
+	h := driver.Module(v.handle())
+	if l.progs != nil {
+		v.modules[h] = l
+		return h, nil
+	}
 	m, err := parse(string(ptx))
 	if err != nil {
 		return 0, refused(err)
@@ -37,7 +69,7 @@ func (v *Device) LoadModule(name string, ptx []byte) (driver.Module, error) {
 	if n := capability(m.target); n == 0 || n > v.cfg.Capability {
 		return 0, refused(syntax(1, ".target %s: the device has compute capability %d.%d", m.target, v.cfg.Capability/10, v.cfg.Capability%10))
 	}
-	l := &loaded{name: name, progs: map[string]*program{}}
+	l.progs = map[string]*program{}
 	drop := func() {
 		for _, a := range l.vars {
 			v.mem.free(a)
@@ -70,7 +102,9 @@ func (v *Device) LoadModule(name string, ptx []byte) (driver.Module, error) {
 		}
 		l.progs[k.name] = p
 	}
-	h := driver.Module(v.handle())
+	if len(l.vars) == 0 {
+		v.done.put(string(ptx), l.progs)
+	}
 	v.modules[h] = l
 	return h, nil
 }

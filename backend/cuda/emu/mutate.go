@@ -22,6 +22,17 @@ type Mutant struct {
 // Text is the whole module with the change.
 func (m Mutant) Text() string { return m.ptx[:m.from] + m.Now + m.ptx[m.to:] }
 
+// Alone is the changed kernel by itself, as a module.
+func (m Mutant) Alone() string {
+	const entry = "\n.visible .entry "
+	begin := strings.Index(m.ptx, entry+m.Kernel+"(")
+	end := strings.Index(m.ptx[m.to:], entry)
+	if end < 0 {
+		end = len(m.ptx) - m.to
+	}
+	return m.ptx[:strings.Index(m.ptx, entry)] + m.ptx[begin:m.from] + m.Now + m.ptx[m.to:m.to+end]
+}
+
 // Mutants changes the arithmetic of a module, one instruction at a time: other
 // operators, operands swapped, constants and shift amounts off by one, signs, the
 // rounding, fused steps parted, comparisons turned and widened, other shuffles,
