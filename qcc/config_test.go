@@ -70,6 +70,14 @@ func TestValidate(t *testing.T) {
 		{"quality first in order of arrival", func(c *Config) { c.Exact = &Exact{QualityFirst: true, FIFO: true} }},
 		{"a confidence that is no number", func(c *Config) { c.Exact = &Exact{Confidence: math.NaN()} }},
 		{"sizes beyond all memory", func(c *Config) { c.Window = 1 << 40 }},
+		{"an unknown memory", func(c *Config) { c.Memory = "tape" }},
+		{"a gated-delta memory with codes", func(c *Config) { c.Memory = MemoryDelta }},
+		{"a gated-delta memory with an exact tier", func(c *Config) { *c = deltaSmall(); c.Exact = DefaultExact() }},
+		{"a shared gated-delta memory", func(c *Config) { *c = deltaSmall(); c.Share = true }},
+		{"a gated-delta memory with a correction", func(c *Config) { *c = deltaSmall(); c.Rank = 2 }},
+		{"a map of negative rank", func(c *Config) { c.AddressRank = -1 }},
+		{"a map of addresses without an archive", func(c *Config) { c.NoArchive, c.AddressRank = true, 2 }},
+		{"a map of addresses beside landmarks", func(c *Config) { c.Landmarks, c.AddressRank = LandmarksPersistent, 2 }},
 	} {
 		f := DefaultConfig(32, 4)
 		c.f(&f)

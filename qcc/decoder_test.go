@@ -50,7 +50,15 @@ func TestDecoder(t *testing.T) {
 			func(r *Retrofit) {
 				r.Config.Window, r.Config.Exact = 9, &Exact{Sets: 3, Ways: 2, MassMerge: true, Threshold: -9, AdmissionWeight: 1}
 			},
+			func(r *Retrofit) { r.Config.Window, r.Config.AddressRank = 20, 3 },
+			func(r *Retrofit) {
+				r.Config, _ = DeltaConfig(d)
+				r.Config.Window, r.Config.Sinks = 17, 2
+			},
 		} {
+			if i == 4 && d.Shapes.Delta.Layers > 0 {
+				continue // TestDeltaPatch: it is refused
+			}
 			what := fmt.Sprintf("%s, kind %d", name, i)
 			p := retrofit(t, d, dev, set).Decoder
 			one, two := runner(p), runner(p)

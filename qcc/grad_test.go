@@ -274,6 +274,9 @@ func newCourse(t *testing.T, r *rand.Rand) *course {
 			break
 		}
 	}
+	if r.IntN(3) == 0 {
+		z.c = randomDelta(r)
+	}
 	z.c.ActiveCodes = 0
 	z.pr, z.p = randomLayer(t, r, z.c)
 	for range 1 + r.IntN(4) {

@@ -63,6 +63,9 @@ func randomConfig(r *rand.Rand) Config {
 		}
 		c.Exact = e
 	}
+	if c.Landmarks == LandmarksNone && yes(3) {
+		c.AddressRank = pick(1, 2, 4)
+	}
 	return c
 }
 
