@@ -29,6 +29,7 @@ func TestOptionErrors(t *testing.T) {
 		{"loss weights", func(o *Options) { o.Weights.Margin = nan }}, {"temperature", func(o *Options) { o.Weights.Temperature = 0 }},
 		{"margin of", func(o *Options) { o.Weights.Gap = nan }}, {"outputs", func(o *Options) { o.Attention = 2 }},
 		{"compared on 0 rows", func(o *Options) { o.AttentionRows = 0 }}, {"codes from", func(o *Options) { o.CodeInit = "guess" }},
+		{"spread", func(o *Options) { o.CodeSpread = 1 }}, {"spread by", func(o *Options) { o.CodeInit, o.CodeSpread = Whitened, math.NaN() }},
 		{"codes from 0 rows", func(o *Options) { o.CodeTokens = 0 }}, {"validation", func(o *Options) { o.Interval = 0 }},
 		{"patience", func(o *Options) { o.Patience = -1 }}, {"micro-batch", func(o *Options) { o.MicroRows = -1 }},
 		{"quality gate", func(o *Options) { o.Gate = 2 }}, {"saved", func(o *Options) { o.Save = 0 }},
