@@ -16,7 +16,7 @@ type gradProduct struct {
 	sum           gemm.Sum
 	b             matrix  // as it lies in memory, inputs as rows
 	w             *weight // or this, turned
-	per           int     // inputs per chunk while packing
+	per, groups   int     // while packing: inputs per chunk, or panels of w, and groups of those
 	rows, columns int     // chunks of the rows' tiles and of panels
 	packer        gemm.Packer
 }
@@ -35,7 +35,9 @@ func (s *stream) addProduct() {
 	}
 	p.sum.Panels, p.sum.Cuts = o.b, o.cuts
 	if p.w != nil {
-		s.run((n+panel.KB-1)/panel.KB, turnBody)
+		p.per = max(1, rowWork/(panel.Width*min(n, panel.KB)))
+		p.groups = (panel.Count(k) + p.per - 1) / p.per
+		s.run((n+panel.KB-1)/panel.KB*p.groups, turnBody)
 	} else {
 		p.per = max(1, rowWork/n)
 		s.run((k+p.per-1)/p.per, func(s *stream, _, chunk int) {
@@ -45,17 +47,35 @@ func (s *stream) addProduct() {
 	}
 	// Every chunk of rows packs them once and reads all of b; where there are too few
 	// chunks for the workers the panels are cut, too.
-	tiles, t := s.dev.gemm.Tiles(m), s.threads()
+	t := s.threads()
+	p.sum.Tiles = s.dev.gemm.Tiles(m)
+	if p.sum.Tiles > t {
+		p.sum.Tiles = min(m, (p.sum.Tiles+t-1)/t*t) // as many for every worker
+	}
+	tiles := p.sum.Tiles
 	p.rows, p.columns = s.cut(tiles, min(8, max(1, tiles/(2*t)))), 1
 	if p.rows < 2*t {
 		p.columns = min(count, (2*t+p.rows-1)/p.rows)
 	}
 	s.run(p.rows*p.columns, func(s *stream, worker, chunk int) {
 		p, ks := &s.grad.prod, s.dev.gemm
-		tiles, count := ks.Tiles(p.sum.M), panel.Count(p.sum.N)
-		r, c := chunk/p.columns, chunk%p.columns
-		ks.Accumulate(&p.sum, r*tiles/p.rows, (r+1)*tiles/p.rows, c*count/p.columns, (c+1)*count/p.columns, s.tmp(worker, ks.SumScratch()))
+		count := panel.Count(p.sum.N)
+		c := chunk % p.columns
+		t0, t1 := s.turns(chunk/p.columns, p.rows, p.sum.Tiles)
+		ks.Accumulate(&p.sum, t0, t1, c*count/p.columns, (c+1)*count/p.columns, s.tmp(worker, ks.SumScratch()))
 	})
+}
+
+// turns is chunk's part of n tiles: chunks go to the workers in turn, and the chunks
+// of each turn that a worker has make up an equal part.
+func (s *stream) turns(chunk, chunks, n int) (from, to int) {
+	t := s.threads()
+	if chunks%t != 0 {
+		return chunk * n / chunks, (chunk + 1) * n / chunks
+	}
+	w, i, each := chunk%t, chunk/t, chunks/t
+	lo, hi := w*n/t, (w+1)*n/t
+	return lo + i*(hi-lo)/each, lo + (i+1)*(hi-lo)/each
 }
 
 // sum is a product without its panels and cuts.
@@ -93,24 +113,25 @@ func (s *stream) LinearGrad(dx, dy tensor.Tensor, w backend.Weight) {
 	s.firstProduct()
 }
 
-// turnBody packs 128 inputs of the weight, over all its outputs, as outputs.
+// turnBody packs 128 inputs of some panels of the weight as outputs.
 func turnBody(s *stream, worker, chunk int) {
 	o, p, w := &s.grad, &s.grad.prod, s.grad.prod.w
-	k0 := chunk * panel.KB
+	k0 := chunk / p.groups * panel.KB
 	cols := min(panel.KB, w.k-k0)
 	tmp := s.tmp(worker, panel.KB*panel.Width)
-	for i := range panel.Count(w.n) {
+	from := chunk % p.groups * p.per
+	for i := from; i < min(from+p.per, panel.Count(w.n)); i++ {
 		src := w.panels[i*w.size : (i+1)*w.size]
-		from := tmp
+		in := tmp
 		if w.codec.Expand != nil {
 			w.codec.Expand(tmp, src, w.k, k0, cols)
 		} else {
-			from = floats(src)[k0*panel.Width:]
+			in = floats(src)[k0*panel.Width:]
 		}
 		rows := min(panel.Width, w.n-i*panel.Width)
 		for c := 0; c < cols; c += panel.Width {
 			dst := o.b[(k0+c)*w.n+i*panel.Width*panel.Width:]
-			p.packer.Pack(dst, from[c*panel.Width:], panel.Width, min(panel.Width, cols-c), rows)
+			p.packer.Pack(dst, in[c*panel.Width:], panel.Width, min(panel.Width, cols-c), rows)
 		}
 	}
 }

@@ -231,9 +231,13 @@ func pack4() {
 	stride3, d3, up := GP64(), GP64(), GP64()
 	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
 	LEAQ(Mem{Base: dstStride, Index: dstStride, Scale: 2}, d3)
+	next := GP64()
 	Label("loop")
+	Comment("the next four rows")
+	LEAQ(Mem{Base: src, Index: stride, Scale: 4}, next)
 	r := avx2.vecs(4)
 	for i := range r {
+		PREFETCHT0(rowMem([]reg.GPVirtual{next}, stride, stride3, i))
 		VMOVUPS(rowMem([]reg.GPVirtual{src}, stride, stride3, i), r[i])
 	}
 	t := avx2.vecs(4)

@@ -8,6 +8,7 @@ type Sum struct {
 	C       []float32
 	LDC     int
 	M, N, K int
+	Tiles   int // of rows, Tiles(M) <= Tiles <= M; 0 means Tiles(M)
 
 	// Input i of row r of A lies at A[r·LDA + i], or at A[i·LDA + r] if Trans.
 	A     []float32
@@ -29,7 +30,7 @@ func (ks *Kernels) SumScratch() int { return pieceTiles*ks.mr*(kb+width) + 16 }
 // zeros are the sums of a row before its first block.
 var zeros [width]float32
 
-// Accumulate does rows of tiles [t0, t1) (of Tiles(M)) and columns [32·p0, min(N,
+// Accumulate does rows of tiles [t0, t1) (of s.Tiles) and columns [32·p0, min(N,
 // 32·p1)) of a sum; it touches nothing else of C. A is packed on the way, once per
 // call: calls over all panels read it the least. scratch is at least SumScratch long
 // and the caller's alone.
@@ -38,7 +39,10 @@ func (ks *Kernels) Accumulate(s *Sum, t0, t1, p0, p1 int, scratch []float32) {
 		return
 	}
 	scratch = scratch[int(-uintptr(unsafe.Pointer(&scratch[0]))/4)&15:] // to a cache line
-	size, big, _ := ks.split(s.M)
+	if s.Tiles == 0 {
+		s.Tiles = ks.Tiles(s.M)
+	}
+	size, big := s.M/s.Tiles, s.M%s.Tiles
 	for t0 < t1 {
 		row, rows, end := t0*size+min(t0, big), size, t1
 		if t0 < big {
@@ -113,9 +117,19 @@ func (ks *Kernels) accumulate(s *Sum, row, rows, tiles, p0, p1 int, piece, rest 
 }
 
 // PackInputs packs inputs [i0, i1) of n outputs, which lie side by side in src, into
-// float32 panels of k inputs; missing outputs become zeros.
+// float32 panels of k inputs; missing outputs become zeros. An input is read from its
+// first output to its last: panels are few streams to write, but many to read.
 func (ks *Kernels) PackInputs(dst, src []float32, ld, n, k, i0, i1 int) {
-	for p := 0; p*width < n; p++ {
-		packTransPanel(ks.side, dst[(p*k+i0)*width:], src[i0*ld+p*width:], ld, min(width, n-p*width), i1-i0)
+	whole := n / width
+	if whole > 0 && i0 < i1 {
+		_, _ = dst[((whole-1)*k+i1)*width-1], src[(i1-1)*ld+whole*width-1]
+		for i := i0; i < i1; i++ {
+			for o := 0; o < width; o += 16 {
+				ks.side(&dst[i*width+o], k*width*4, &src[i*ld+o], width*4, 16, whole)
+			}
+		}
+	}
+	if whole*width < n {
+		packTransPanel(ks.side, dst[(whole*k+i0)*width:], src[i0*ld+whole*width:], ld, n-whole*width, i1-i0)
 	}
 }

@@ -1496,7 +1496,7 @@ loop:
 	RET
 
 // func pack4AVX2(dst *float32, dstStride int, src *float32, srcStride int, n int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·pack4AVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ dstStride+8(FP), CX
@@ -1507,9 +1507,15 @@ TEXT ·pack4AVX2(SB), NOSPLIT, $0-40
 	LEAQ (CX)(CX*2), R8
 
 loop:
+	// the next four rows
+	LEAQ         (DX)(BX*4), R9
+	PREFETCHT0   (R9)
 	VMOVUPS      (DX), Y0
+	PREFETCHT0   (R9)(BX*1)
 	VMOVUPS      (DX)(BX*1), Y1
+	PREFETCHT0   (R9)(BX*2)
 	VMOVUPS      (DX)(BX*2), Y2
+	PREFETCHT0   (R9)(DI*1)
 	VMOVUPS      (DX)(DI*1), Y3
 	VUNPCKLPS    Y1, Y0, Y4
 	VUNPCKHPS    Y1, Y0, Y0
