@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
@@ -26,7 +27,13 @@ func plotMemory(path string, totals []eval.Total) error {
 	p.Add(plotter.NewGrid())
 	p.X.Min, p.X.Max = math.Inf(1), math.Inf(-1)
 	full := 0.0
-	for n, method := range eval.Methods {
+	var names []string
+	for _, t := range totals {
+		if !slices.Contains(names, t.Method) {
+			names = append(names, t.Method)
+		}
+	}
+	for n, method := range names {
 		var line points
 		for _, t := range totals {
 			if t.Method != method || t.Right.N == 0 {

@@ -92,7 +92,7 @@ var rooms = []room{
 		"constant memory is a mixer and a state, and a layer takes itself back on a tape; calibrating is a room below"},
 	{"qcc/calib", []string{"backend", "checkpoint", "grad", "grad/journal", "grad/lm", "internal/canon", "internal/wholefile", "nn", "qcc", "state", "tensor"}, nil,
 		"training an adapter needs the tape, using one does not"},
-	{"qcc/eval", []string{"backend", "internal/interval", "internal/jsonlines", "nn", "qcc", "state", "tensor", "token", "train/tasks"}, nil,
+	{"qcc/eval", []string{"backend", "internal/interval", "internal/jsonlines", "nn", "qcc", "qcc/calib", "state", "tensor", "token", "train/tasks"}, nil,
 		"judging memories needs tasks and statistics, using them does not"},
 	{"qcc/gate", nil, nil,
 		"evidence is judged without whatever made it"},

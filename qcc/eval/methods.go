@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"samebit/backend"
 	"samebit/nn"
 	"samebit/qcc"
+	"samebit/qcc/calib"
 	"samebit/state"
 	"samebit/tensor"
 )
@@ -20,7 +22,7 @@ const (
 	Sinks   = "sinks"   // the first four and the last rows
 	Novel   = "sieve"   // qcc.Sieve: first, last and novel rows
 	Table   = "table"   // window and exact tier, joined by mass; unlike keys stay
-	Archive = "archive" // window and archive as published, or as an adapter has it
+	Archive = "archive" // window and archive as published, without training
 	Compile = "compile" // rows chosen by the question: the only one that knows it
 )
 
@@ -30,26 +32,79 @@ var Methods = []string{Full, Window, Sinks, Novel, Table, Archive, Compile}
 // Streaming are the methods that read a text without knowing what will be asked.
 var Streaming = []string{Full, Window, Sinks, Novel, Table, Archive}
 
-// subject is a model as one method runs it.
-type subject struct {
-	dec    *nn.Decoder
-	close  func()
-	budget int // of Compile
+// Adapter is a memory that somebody trained, under the name that reports have.
+type Adapter struct {
+	Name string
+	*qcc.Adapter
 }
 
-// subject puts a method on the model.
-func (r *run) subject(method string, rows int) (*subject, error) {
+// bareWindow follows an adapter's name where a window of the same bytes is meant.
+const bareWindow = ", bare window"
+
+// adapter is the one of a method, nil if it has none.
+func (c *Config) adapter(method string) *Adapter {
+	for i, a := range c.Adapters {
+		if method == a.Name || method == a.Name+bareWindow {
+			return &c.Adapters[i]
+		}
+	}
+	return nil
+}
+
+func checkNames(list []Adapter) error {
+	var names []string
+	for _, a := range list {
+		switch {
+		case a.Adapter == nil || a.Name == "":
+			return fmt.Errorf("eval: adapter %q: want a name and an adapter", a.Name)
+		case slices.Contains(Methods, a.Name), slices.Contains(names, a.Name), strings.HasSuffix(a.Name, bareWindow):
+			return fmt.Errorf("eval: adapter %q: another memory has this name: give a name of its own", a.Name)
+		}
+		names = append(names, a.Name)
+	}
+	return nil
+}
+
+// subject is a model as one memory runs it.
+type subject struct {
+	dec   *nn.Decoder
+	close func()
+	// bare is, where it is not 0, the number of rows whose bytes count: the model sees
+	// no others, though its state has them.
+	bare int
+	row  int64 // bytes of a row
+}
+
+// bytes are those that count, of a state of so many bytes that has read tokens.
+func (s *subject) bytes(have int64, tokens int) int64 {
+	if s.bare > 0 && tokens > s.bare {
+		return have - int64(tokens-s.bare)*s.row
+	}
+	return have
+}
+
+// subject puts a memory on the model. It is the run's, which closes it.
+func (r *run) subject(m memory) (*subject, error) {
+	if s, ok := r.subjects[m]; ok {
+		return s, nil
+	}
+	s, err := r.open(m)
+	if err == nil {
+		r.subjects[m] = s
+	}
+	return s, err
+}
+
+func (r *run) open(m memory) (*subject, error) {
 	d := r.m.Decoder
 	sieve := func(c qcc.Sieve) (*subject, error) {
-		c.Slots = rows
+		c.Slots = m.rows
 		s, err := qcc.Sieved(d, c)
 		return &subject{dec: s, close: func() {}}, err
 	}
-	switch method {
-	case Full:
+	switch m.method {
+	case Full, Compile:
 		return &subject{dec: d, close: func() {}}, nil
-	case Compile:
-		return &subject{dec: d, close: func() {}, budget: rows}, nil
 	case Window:
 		return sieve(qcc.Sieve{Sinks: -1, Score: qcc.SieveRecent})
 	case Sinks:
@@ -57,7 +112,7 @@ func (r *run) subject(method string, rows int) (*subject, error) {
 	case Novel:
 		return sieve(qcc.Sieve{})
 	}
-	a, err := r.adapter(method, rows)
+	a, err := r.adapter(m)
 	if err != nil {
 		return nil, err
 	}
@@ -68,19 +123,42 @@ func (r *run) subject(method string, rows int) (*subject, error) {
 	return &subject{dec: p.Decoder, close: p.Close}, nil
 }
 
+// subjectOf is the subject of a result. A bare window has the bytes of the adapter
+// that read the same tokens before.
+func (r *run) subjectOf(v Result, tokens int) (*subject, error) {
+	name, ok := strings.CutSuffix(v.Method, bareWindow)
+	if !ok {
+		return r.subject(v.key().memory)
+	}
+	k := v.key()
+	k.memory = memory{name, 0}
+	bytes, known := r.have[k]
+	k.memory = memory{Full, 0}
+	full, read := r.have[k]
+	if !known || !read {
+		return nil, fmt.Errorf("eval: %s: nothing to be as large as: %w", v.Method, errBudget)
+	}
+	kv := r.m.Decoder.Shapes.KV
+	row := int64(8 * kv.Layers * kv.Heads * kv.Dim)
+	rest := full - int64(tokens)*row // recurrent states
+	rows := max(1, int((bytes-rest+row-1)/row))
+	w, err := calib.Windowed(r.m.Decoder, nil, rows)
+	return &subject{dec: w, close: func() {}, bare: rows, row: row}, err
+}
+
 // adapter spends a budget on a window and an archive or a table: what the archive
 // takes away is missing from the window.
-func (r *run) adapter(method string, rows int) (*qcc.Adapter, error) {
-	if method == Archive && r.cfg.Adapter != nil {
-		return r.cfg.Adapter, nil
+func (r *run) adapter(m memory) (*qcc.Adapter, error) {
+	if a := r.cfg.adapter(m.method); a != nil {
+		return a.Adapter, nil
 	}
-	d := r.m.Decoder
+	d, rows := r.m.Decoder, m.rows
 	c, err := qcc.ModelConfig(d)
 	if err != nil {
 		return nil, err
 	}
 	group := c.Heads / c.KV
-	switch method {
+	switch m.method {
 	case Archive:
 		sums := c.Codes * c.Scales * (c.Dim + 1) * group / (2 * c.Dim)
 		c.Window = (rows - sums) * 2 / 3 // a row has an unrotated key besides
@@ -92,7 +170,7 @@ func (r *run) adapter(method string, rows int) (*qcc.Adapter, error) {
 		c.Exact = e
 	}
 	if c.Window < 1 || c.Exact != nil && c.Exact.Sets < 1 {
-		return nil, fmt.Errorf("eval: a budget of %d rows is too small for %s on this model: %w", rows, method, errBudget)
+		return nil, fmt.Errorf("eval: a budget of %d rows is too small for %s on this model: %w", rows, m.method, errBudget)
 	}
 	return qcc.NewAdapter(d, qcc.Retrofit{KV: qcc.KVRepeat, Config: c}, r.cfg.Seed)
 }
@@ -129,14 +207,14 @@ func ask(ctx context.Context, r *nn.Runner, q question) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	return answers(ctx, f, q.ask, q.answer)
+	return answers(ctx, f, q)
 }
 
-func answers(ctx context.Context, r *nn.Runner, ask, answer []int32) (bool, error) {
+func answers(ctx context.Context, r *nn.Runner, q question) (bool, error) {
 	right := true
-	in := rowsOf(append(slices.Clone(ask), answer[:len(answer)-1]...))
+	in := rowsOf(append(slices.Clone(q.ask), q.answer[:len(q.answer)-1]...))
 	err := r.AppendAll(ctx, in, func(i int, logits []float32) {
-		if at := i - len(ask) + 1; at >= 0 && best(logits) != int(answer[at]) {
+		if at := i - len(q.ask) + 1; at >= 0 && !q.given[at] && best(logits) != int(q.answer[at]) {
 			right = false
 		}
 	})
@@ -181,6 +259,7 @@ func (r *run) compiled(ctx context.Context, full *nn.Runner, s backend.Stream, q
 	if bytes, err = stateBytes(k.State()); err != nil {
 		return false, 0, err
 	}
-	right, err = answers(ctx, k, q.ask[last:], q.answer)
+	q.ask = q.ask[last:]
+	right, err = answers(ctx, k, q)
 	return right, bytes, err
 }

@@ -2,11 +2,7 @@ package eval
 
 import (
 	"cmp"
-	"fmt"
-	"io"
-	"math"
 	"slices"
-	"text/tabwriter"
 
 	"samebit/internal/interval"
 )
@@ -36,9 +32,6 @@ type Total struct {
 	Bytes    float64  `json:"state_bytes"`
 	Right    Interval `json:"right"`
 	Relative Interval `json:"relative"` // right answers per right answer of the full cache
-	// Breaks names, task by task, the first length at which less than half of the full
-	// cache's right answers are left; tasks without such a length are left out.
-	Breaks map[Task]int `json:"breaks,omitempty"`
 }
 
 func (r *Result) share() float64 { return float64(r.Right) / float64(max(1, r.Questions)) }
@@ -79,7 +72,7 @@ func Rows(results []Result, seed uint64) []Row {
 	}
 	slices.SortFunc(out, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(order(a.Task), order(b.Task)), cmp.Compare(a.Length, b.Length), cmp.Compare(a.Pairs, b.Pairs),
-			cmp.Compare(slices.Index(Methods, a.Method), slices.Index(Methods, b.Method)), cmp.Compare(a.Rows, b.Rows))
+			byMemory(memory{a.Method, a.Rows}, memory{b.Method, b.Rows}))
 	})
 	full := map[cell]float64{}
 	for _, r := range out {
@@ -96,27 +89,35 @@ func Rows(results []Result, seed uint64) []Row {
 }
 
 func order(t Task) int {
-	return slices.Index(append(append(slices.Clone(Forms), English...), Text), t)
+	return slices.Index(append(append(slices.Clone(Forms), Worded...), Text), t)
+}
+
+// byMemory orders memories as reports do: as Methods, then adapters by name, each
+// with its bare window behind it.
+func byMemory(a, b memory) int {
+	at := func(m string) int {
+		if i := slices.Index(Methods, m); i >= 0 {
+			return i
+		}
+		return len(Methods)
+	}
+	return cmp.Or(cmp.Compare(at(a.method), at(b.method)), cmp.Compare(a.method, b.method), cmp.Compare(a.rows, b.rows))
 }
 
 // Totals sums results up over all tasks, context by context.
 func Totals(results []Result, seed uint64) []Total {
 	full := map[key]float64{}
-	type group struct {
-		method string
-		rows   int
-	}
-	groups := map[group][]Result{}
+	groups := map[memory][]Result{}
 	for _, r := range results {
 		if r.Task == Text {
 			continue
 		}
 		if r.Method == Full {
 			k := r.key()
-			k.method = ""
+			k.memory = memory{}
 			full[k] = r.share()
 		}
-		g := group{r.Method, r.Rows}
+		g := r.key().memory
 		groups[g] = append(groups[g], r)
 	}
 	var out []Total
@@ -128,7 +129,7 @@ func Totals(results []Result, seed uint64) []Total {
 		var right, whole []float64
 		for i := range l {
 			k := l[i].key()
-			k.method, k.rows = "", 0
+			k.memory = memory{}
 			if f, ok := full[k]; ok {
 				right, whole = append(right, l[i].share()), append(whole, f)
 			}
@@ -142,80 +143,7 @@ func Totals(results []Result, seed uint64) []Total {
 		out = append(out, t)
 	}
 	slices.SortFunc(out, func(a, b Total) int {
-		return cmp.Or(cmp.Compare(slices.Index(Methods, a.Method), slices.Index(Methods, b.Method)), cmp.Compare(a.Rows, b.Rows))
+		return byMemory(memory{a.Method, a.Rows}, memory{b.Method, b.Rows})
 	})
-	rows := Rows(results, seed)
-	for i := range out {
-		t := &out[i]
-		for _, r := range rows { // lengths rise within a task
-			if r.Method != t.Method || r.Rows != t.Rows || r.Task == Text || r.Relative >= 0.5 {
-				continue
-			}
-			if _, ok := t.Breaks[r.Task]; !ok && hasFull(rows, r) {
-				if t.Breaks == nil {
-					t.Breaks = map[Task]int{}
-				}
-				t.Breaks[r.Task] = r.Length
-			}
-		}
-	}
 	return out
-}
-
-// hasFull reports whether the full cache knows anything in the cell of a row.
-func hasFull(rows []Row, r Row) bool {
-	return slices.ContainsFunc(rows, func(f Row) bool {
-		return f.Method == Full && f.Task == r.Task && f.Length == r.Length && f.Pairs == r.Pairs && f.Right.Mean > 0
-	})
-}
-
-// WriteTable prints right answers by task and length, a line for each method and
-// budget, then what they make together, and how near text comes to the full cache.
-func WriteTable(w io.Writer, results []Result, seed uint64) error {
-	rows, totals := Rows(results, seed), Totals(results, seed)
-	var cells []cell
-	for _, r := range rows {
-		if c := (cell{r.Task, r.Length, r.Pairs}); r.Task != Text && !slices.Contains(cells, c) {
-			cells = append(cells, c)
-		}
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if len(cells) > 0 {
-		fmt.Fprint(t, "right answers, %\tbudget")
-		for _, c := range cells {
-			fmt.Fprintf(t, "\t%s %d", c.task, c.length)
-			if c.pairs > 0 {
-				fmt.Fprintf(t, " (%d)", c.pairs)
-			}
-		}
-		fmt.Fprintln(t, "\tall\tof full\tKiB")
-	}
-	for _, m := range totals {
-		fmt.Fprint(t, m.Method)
-		budget := "all"
-		if m.Rows > 0 {
-			budget = fmt.Sprint(m.Rows)
-		}
-		fmt.Fprint(t, "\t"+budget)
-		for _, c := range cells {
-			i := slices.IndexFunc(rows, func(r Row) bool {
-				return r.Method == m.Method && r.Rows == m.Rows && (cell{r.Task, r.Length, r.Pairs}) == c
-			})
-			if i < 0 {
-				fmt.Fprint(t, "\t")
-				continue
-			}
-			fmt.Fprintf(t, "\t%.0f", 100*rows[i].Right.Mean)
-		}
-		fmt.Fprintf(t, "\t%s\t%.0f\t%.0f\n", m.Right, 100*m.Relative.Mean, m.Bytes/1024)
-	}
-	if slices.ContainsFunc(rows, func(r Row) bool { return r.Task == Text }) {
-		fmt.Fprintln(t, "\ntext\tbudget\tperplexity\tcosine\tequal first choice, %\tKL, nats\tKiB")
-		for _, r := range rows {
-			if r.Task == Text {
-				fmt.Fprintf(t, "%s\t%d\t%.2f\t%.4f\t%s\t%.4f\t%.0f\n", r.Method, r.Rows, math.Exp(r.Loss.Mean), r.Cosine.Mean, r.Top1, r.KL.Mean, r.Bytes/1024)
-			}
-		}
-	}
-	return t.Flush()
 }

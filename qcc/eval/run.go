@@ -5,6 +5,8 @@ package eval
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +16,8 @@ import (
 	"samebit/backend"
 	"samebit/internal/jsonlines"
 	"samebit/nn"
-	"samebit/qcc"
 	"samebit/state"
+	"samebit/tensor"
 	"samebit/token"
 )
 
@@ -33,7 +35,8 @@ type Model struct {
 // Config says what a run compares. The zero value asks what the models in the
 // program know.
 type Config struct {
-	Tasks     []Task   // nil: Forms
+	Tasks     []Task   // nil: Forms and Worded, or with English wording Worded
+	Wording   Wording  // of Worded; "": Register
 	Methods   []string // nil: Streaming. Full is always there
 	Budgets   []int    // rows of keys and values, multiples of 64; nil: 128 and 256
 	Lengths   []int    // tokens of the contexts, about; nil: 512
@@ -42,9 +45,12 @@ type Config struct {
 	Questions int      // about each context, at most; 0: 8
 	Seed      uint64
 
-	Text     []int32      // held-out text; nil: none is read
-	TextRows int          // of it in one sequence; 0: the longest length
-	Adapter  *qcc.Adapter // of the method archive, whatever its budget; nil: as published
+	Text     []int32 // held-out text; nil: none is read
+	TextRows int     // of it in one sequence; 0: the longest length
+
+	// Adapters are memories with a size of their own. Beside each stands a bare
+	// window of as many rows as its state has the bytes of.
+	Adapters []Adapter
 
 	// Have are results of an earlier run; what they hold is not done again.
 	Have []Result
@@ -56,14 +62,16 @@ type Config struct {
 
 // Result is what one method did with one context, or with one piece of text.
 type Result struct {
+	Run       string `json:"run"` // what model, wording, seed and number of questions amount to
 	Task      Task   `json:"task"`
 	Length    int    `json:"length"`
 	Pairs     int    `json:"pairs,omitempty"`
 	Index     int    `json:"index"`
 	Method    string `json:"method"`
 	Rows      int    `json:"budget_rows,omitempty"`
-	Tokens    int    `json:"tokens"`      // of the context
-	Bytes     int64  `json:"state_bytes"` // at its end
+	Of        string `json:"of,omitempty"` // what adapter and text amount to
+	Tokens    int    `json:"tokens"`       // of the context
+	Bytes     int64  `json:"state_bytes"`  // at its end
 	Questions int    `json:"questions,omitempty"`
 	Right     int    `json:"right,omitempty"`
 
@@ -71,20 +79,25 @@ type Result struct {
 }
 
 func (r *Result) key() key {
-	return key{cell{r.Task, r.Length, r.Pairs}, r.Index, r.Method, r.Rows}
+	return key{cell{r.Task, r.Length, r.Pairs}, r.Index, memory{r.Method, r.Rows}}
 }
 
-// cell is what results are summed up by, besides the method.
+// cell is what results are summed up by, besides the memory.
 type cell struct {
 	task          Task
 	length, pairs int
 }
 
-type key struct {
-	cell
-	index  int
+// memory is a method with a budget; adapters and Full have none.
+type memory struct {
 	method string
 	rows   int
+}
+
+type key struct {
+	cell
+	index int
+	memory
 }
 
 // Read reads the results that a run wrote, one JSON object per line. A last line that
@@ -103,8 +116,14 @@ func (c *Config) fill() error {
 			*v = d
 		}
 	}
+	if c.Wording == "" {
+		c.Wording = Register
+	}
+	if !slices.Contains(Wordings, c.Wording) {
+		return fmt.Errorf("eval: wording %q: have %v", c.Wording, Wordings)
+	}
 	if c.Tasks == nil {
-		c.Tasks = Forms
+		c.Tasks = Tasks(c.Wording)
 	}
 	if c.Methods == nil {
 		c.Methods = Streaming
@@ -125,14 +144,17 @@ func (c *Config) fill() error {
 		c.TextRows = slices.Max(c.Lengths)
 	}
 	for _, t := range c.Tasks {
-		if !slices.Contains(Forms, t) && !slices.Contains(English, t) {
-			return fmt.Errorf("eval: task %q: have %v and %v", t, Forms, English)
+		if !slices.Contains(Forms, t) && !slices.Contains(Worded, t) {
+			return fmt.Errorf("eval: task %q: have %v and %v", t, Forms, Worded)
 		}
 	}
 	for _, m := range c.Methods {
 		if !slices.Contains(Methods, m) {
 			return fmt.Errorf("eval: method %q: have %s", m, strings.Join(Methods, ", "))
 		}
+	}
+	if err := checkNames(c.Adapters); err != nil {
+		return err
 	}
 	for _, b := range c.Budgets {
 		if b < backend.Page || b%backend.Page != 0 {
@@ -164,13 +186,36 @@ func (c *Config) cells() []cell {
 	return out
 }
 
+// memories are those that are compared, in the order of reports.
+func (c *Config) memories() []memory {
+	var out []memory
+	for _, m := range Methods {
+		switch {
+		case !slices.Contains(c.Methods, m):
+		case m == Full:
+			out = append(out, memory{m, 0})
+		default:
+			for _, b := range c.Budgets {
+				out = append(out, memory{m, b})
+			}
+		}
+	}
+	for _, a := range c.Adapters {
+		out = append(out, memory{a.Name, 0}, memory{a.Name + bareWindow, 0})
+	}
+	return out
+}
+
 // run is a run under way.
 type run struct {
-	m    Model
-	cfg  *Config
-	s    backend.Stream
-	have map[key]bool
-	out  []Result
+	m        Model
+	cfg      *Config
+	s        backend.Stream
+	id       string // of results
+	memories []memory
+	subjects map[memory]*subject
+	have     map[key]int64 // bytes
+	out      []Result
 }
 
 // Run judges a model. It returns the results of Have and the new ones, also those
@@ -184,15 +229,25 @@ func Run(ctx context.Context, m Model, cfg Config) ([]Result, error) {
 		return nil, err
 	}
 	defer s.Close()
-	r := &run{m: m, cfg: &cfg, s: s, have: map[key]bool{}, out: slices.Clone(cfg.Have)}
-	for i := range r.out {
-		r.have[r.out[i].key()] = true
+	r := &run{m: m, cfg: &cfg, s: s, memories: cfg.memories(), subjects: map[memory]*subject{}, have: map[key]int64{}, out: slices.Clone(cfg.Have)}
+	defer func() {
+		for _, s := range r.subjects {
+			s.close()
+		}
+	}()
+	for _, a := range cfg.Adapters { // a foreign one is told of before anything is read
+		if _, err := r.subject(memory{a.Name, 0}); err != nil {
+			return r.out, fmt.Errorf("eval: adapter %s: %w", a.Name, err)
+		}
+	}
+	if err := r.resume(); err != nil {
+		return r.out, err
 	}
 	cells := cfg.cells()
 	pieces := 0
 	if n := len(cfg.Text) / cfg.TextRows; cfg.Text != nil {
 		if pieces = min(n, cfg.Contexts); pieces == 0 {
-			return r.out, fmt.Errorf("eval: a text of %d tokens for sequences of %d: give a longer one", len(cfg.Text), cfg.TextRows)
+			return r.out, fmt.Errorf("eval: a text of %d tokens for sequences of %d: give a longer one, or ask for shorter sequences", len(cfg.Text), cfg.TextRows)
 		}
 	}
 	total, done := len(cells)*cfg.Contexts+pieces, 0
@@ -218,41 +273,76 @@ func Run(ctx context.Context, m Model, cfg Config) ([]Result, error) {
 	return r.out, nil
 }
 
-// budgets are those that a method has.
-func (r *run) budgets(method string) []int {
-	if method == Full {
-		return []int{0}
+// resume takes over the results of an earlier run, of the same things.
+func (r *run) resume() error {
+	c := r.cfg
+	r.id = digest(r.m.Decoder.ID[:], fmt.Appendf(nil, "%s %d %d", c.Wording, c.Seed, c.Questions))
+	for i := range r.out {
+		v := &r.out[i]
+		if v.Run != r.id {
+			return fmt.Errorf("eval: the earlier results are of another model, wording, seed or number of questions (%q, here %q): keep these in a file of their own", v.Run, r.id)
+		}
+		k := v.key()
+		if asked := slices.Contains(r.memories, k.memory) && (v.Task != Text || c.Text != nil); asked && v.Of != r.of(k.cell, k.memory) {
+			return fmt.Errorf("eval: the earlier results of %s (%s) are of another text or adapter: keep these in a file of their own", v.Method, v.Task)
+		}
+		r.have[k] = v.Bytes
 	}
-	return r.cfg.Budgets
+	return nil
+}
+
+// of names what a result rests on besides the model: an adapter, the text.
+func (r *run) of(c cell, m memory) string {
+	var parts [][]byte
+	if a := r.cfg.adapter(m.method); a != nil {
+		id := r.subjects[memory{a.Name, 0}].dec.ID
+		parts = append(parts, id[:])
+	}
+	if c.task == Text {
+		parts = append(parts, tensor.AsBytes(r.cfg.Text))
+	}
+	if parts == nil {
+		return ""
+	}
+	return digest(parts...)
+}
+
+func digest(parts ...[]byte) string {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write(p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
 func (r *run) emit(v Result) error {
-	r.out = append(r.out, v)
+	v.Run, v.Of = r.id, r.of(v.key().cell, v.key().memory)
+	r.out, r.have[v.key()] = append(r.out, v), v.Bytes
 	if r.cfg.Emit == nil {
 		return nil
 	}
 	return r.cfg.Emit(v)
 }
 
-// each calls f for every method and budget that an index of a cell still lacks.
-func (r *run) each(c cell, index int, f func(Result) error) error {
-	for _, m := range r.cfg.Methods {
-		for _, rows := range r.budgets(m) {
-			v := Result{Task: c.task, Length: c.length, Pairs: c.pairs, Index: index, Method: m, Rows: rows}
-			if r.have[v.key()] {
-				continue
-			}
-			if err := f(v); err != nil && !errors.Is(err, errBudget) {
-				return fmt.Errorf("%s with %d rows: %w", m, rows, err)
-			}
+// lacking are the results that an index of a cell still lacks.
+func (r *run) lacking(c cell, index int) []Result {
+	var out []Result
+	for _, m := range r.memories {
+		v := Result{Task: c.task, Length: c.length, Pairs: c.pairs, Index: index, Method: m.method, Rows: m.rows}
+		if _, ok := r.have[v.key()]; !ok {
+			out = append(out, v)
 		}
 	}
-	return nil
+	return out
 }
 
-// item asks all methods about one context.
+// item asks all memories about one context.
 func (r *run) item(ctx context.Context, c cell, index int) error {
-	it, err := makeItem(r.m.Tokenizer, c.task, c.length, c.pairs, r.cfg.Questions, r.cfg.Seed, uint64(index))
+	left := r.lacking(c, index)
+	if len(left) == 0 {
+		return nil
+	}
+	it, err := makeItem(r.m.Tokenizer, r.cfg.Wording, c, r.cfg.Questions, r.cfg.Seed, uint64(index))
 	if err != nil {
 		return err
 	}
@@ -263,39 +353,66 @@ func (r *run) item(ctx context.Context, c cell, index int) error {
 	if n := len(it.context) + longest; r.m.Decoder.Context > 0 && n > r.m.Decoder.Context {
 		return fmt.Errorf("%d tokens are more than the model's %d: ask for shorter contexts", n, r.m.Decoder.Context)
 	}
-	return r.each(c, index, func(v Result) error {
-		s, err := r.subject(v.Method, v.Rows)
-		if err != nil {
-			return err
+	var whole *nn.Runner // has read the context with the full cache, which Full and Compile go on from
+	defer func() {
+		if whole != nil {
+			whole.Close()
 		}
-		defer s.close()
-		k, err := s.dec.NewRunner(r.s, r.m.Pool, nn.RunnerConfig{})
-		if err != nil {
-			return err
+	}()
+	for _, v := range left {
+		s, err := r.subjectOf(v, len(it.context))
+		if errors.Is(err, errBudget) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("%s with %d rows: %w", v.Method, v.Rows, err)
 		}
-		defer k.Close()
-		if err := k.Append(ctx, rowsOf(it.context)); err != nil {
-			return err
-		}
-		if v.Bytes, err = stateBytes(k.State()); err != nil {
-			return err
-		}
-		v.Tokens = len(it.context)
-		for _, q := range it.questions {
-			var right bool
-			if s.budget > 0 {
-				right, v.Bytes, err = r.compiled(ctx, k, r.s, q, s.budget)
-			} else {
-				right, err = ask(ctx, k, q)
-			}
-			if err != nil {
+		k := whole
+		if k == nil || s.dec != r.m.Decoder {
+			if k, err = s.dec.NewRunner(r.s, r.m.Pool, nn.RunnerConfig{}); err != nil {
 				return err
 			}
-			v.Questions++
-			if right {
-				v.Right++
+			if s.dec == r.m.Decoder {
+				whole = k
 			}
+			err = k.Append(ctx, rowsOf(it.context))
 		}
-		return r.emit(v)
-	})
+		if err == nil {
+			v.Tokens = len(it.context)
+			err = r.askAll(ctx, &v, s, k, it)
+		}
+		if k != whole {
+			k.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("%s with %d rows: %w", v.Method, v.Rows, err)
+		}
+		if err := r.emit(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askAll asks a memory that has read the context, and counts its bytes.
+func (r *run) askAll(ctx context.Context, v *Result, s *subject, k *nn.Runner, it item) (err error) {
+	if v.Bytes, err = stateBytes(k.State()); err != nil {
+		return err
+	}
+	v.Bytes = s.bytes(v.Bytes, v.Tokens)
+	for _, q := range it.questions {
+		var right bool
+		if v.Method == Compile {
+			right, v.Bytes, err = r.compiled(ctx, k, r.s, q, v.Rows)
+		} else {
+			right, err = ask(ctx, k, q)
+		}
+		if err != nil {
+			return err
+		}
+		v.Questions++
+		if right {
+			v.Right++
+		}
+	}
+	return nil
 }

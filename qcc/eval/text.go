@@ -2,7 +2,10 @@ package eval
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
+	"strings"
 
 	"samebit/nn"
 )
@@ -17,54 +20,96 @@ type Fidelity struct {
 	KL     float64 `json:"divergence"` // of the full cache's distribution from the memory's, nats
 }
 
-// text reads a piece of held-out text with every method beside the full cache.
+// text reads a piece of held-out text with every memory beside the full cache.
 func (r *run) text(ctx context.Context, index int) error {
+	var alone, after []Result
+	for _, v := range r.lacking(cell{Text, r.cfg.TextRows, 0}, index) {
+		switch {
+		case v.Method == Compile: // there is no question
+		case strings.HasSuffix(v.Method, bareWindow): // its size is known when its adapter has read
+			after = append(after, v)
+		default:
+			alone = append(alone, v)
+		}
+	}
+	for _, l := range [][]Result{alone, after} {
+		if err := r.read(ctx, index, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// student is a memory that reads a text.
+type student struct {
+	v Result
+	f Fidelity
+	s *subject
+	k *nn.Runner
+}
+
+// read reads a piece with some memories at once, so that the full cache reads it once.
+func (r *run) read(ctx context.Context, index int, left []Result) error {
 	n := r.cfg.TextRows
 	ids := r.cfg.Text[index*n : (index+1)*n]
-	return r.each(cell{Text, n, 0}, index, func(v Result) error {
-		if v.Method == Compile { // there is no question
-			return errBudget
+	in := rowsOf(ids[:n-1])
+	var students []*student
+	defer func() {
+		for _, s := range students {
+			s.k.Close()
 		}
-		s, err := r.subject(v.Method, v.Rows)
+	}()
+	for _, v := range left {
+		s, err := r.subjectOf(v, len(in))
+		if errors.Is(err, errBudget) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("%s with %d rows: %w", v.Method, v.Rows, err)
+		}
+		k, err := s.dec.NewRunner(r.s, r.m.Pool, nn.RunnerConfig{})
 		if err != nil {
 			return err
 		}
-		defer s.close()
-		teacher, err := r.m.Decoder.NewRunner(r.s, r.m.Pool, nn.RunnerConfig{})
-		if err != nil {
+		students = append(students, &student{v: v, s: s, k: k})
+	}
+	if len(students) == 0 {
+		return nil
+	}
+	teacher, err := r.m.Decoder.NewRunner(r.s, r.m.Pool, nn.RunnerConfig{})
+	if err != nil {
+		return err
+	}
+	defer teacher.Close()
+	const piece = 64
+	want := make([]float32, piece*r.m.Decoder.Vocab)
+	for at := 0; at < len(in); at += piece {
+		rows := in[at:min(at+piece, len(in))]
+		if err := teacher.AppendAll(ctx, rows, func(i int, l []float32) { copy(want[i*len(l):], l) }); err != nil {
 			return err
 		}
-		defer teacher.Close()
-		student, err := s.dec.NewRunner(r.s, r.m.Pool, nn.RunnerConfig{})
-		if err != nil {
-			return err
-		}
-		defer student.Close()
-		var f Fidelity
-		const piece = 64
-		want := make([]float32, piece*r.m.Decoder.Vocab)
-		in := rowsOf(ids[:n-1])
-		for at := 0; at < len(in); at += piece {
-			rows := in[at:min(at+piece, len(in))]
-			if err := teacher.AppendAll(ctx, rows, func(i int, l []float32) { copy(want[i*len(l):], l) }); err != nil {
-				return err
-			}
-			err := student.AppendAll(ctx, rows, func(i int, l []float32) {
+		for _, s := range students {
+			err := s.k.AppendAll(ctx, rows, func(i int, l []float32) {
 				if at+i >= n/8 {
-					f.add(want[i*len(l):(i+1)*len(l)], l, int(ids[at+i+1]))
+					s.f.add(want[i*len(l):(i+1)*len(l)], l, int(ids[at+i+1]))
 				}
 			})
 			if err != nil {
-				return err
+				return fmt.Errorf("%s with %d rows: %w", s.v.Method, s.v.Rows, err)
 			}
 		}
-		if v.Bytes, err = stateBytes(student.State()); err != nil {
+	}
+	for _, s := range students {
+		bytes, err := stateBytes(s.k.State())
+		if err != nil {
 			return err
 		}
-		f.mean()
-		v.Tokens, v.Fidelity = n, &f
-		return r.emit(v)
-	})
+		s.f.mean()
+		s.v.Bytes, s.v.Tokens, s.v.Fidelity = s.s.bytes(bytes, len(in)), n, &s.f
+		if err := r.emit(s.v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // add counts a row: logits y of the full cache, s of the memory, and the next token.

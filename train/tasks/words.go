@@ -82,6 +82,19 @@ func (w *world) name() string {
 	}
 }
 
+// Names draws n different names; held out ones are those that training never sees.
+func Names(r *rand.Rand, n int, heldOut bool) []string {
+	w := &world{r: r, heldOut: heldOut, used: map[string]bool{}}
+	out := make([]string, n)
+	for i := range out {
+		out[i] = w.name()
+	}
+	return out
+}
+
+// Filler draws a sentence that nobody asks about.
+func Filler(r *rand.Rand) string { return pick(r, filler) }
+
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // thing is a name as texts write it, half of the time with what it is.
