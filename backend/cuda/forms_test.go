@@ -126,7 +126,7 @@ func (f *form) results(t testing.TB, dev backend.Device) []backendtest.Result {
 
 // forms is the table.
 func forms() []form {
-	return slices.Concat(linearForms(), attentionForms(), deltaForms(), rowForms(), expertForms(), gradForms())
+	return slices.Concat(linearForms(), attentionForms(), deltaForms(), rowForms(), expertForms(), gradForms(), expForms())
 }
 
 func TestForms(t *testing.T) { runForms(t, forms()) }
@@ -181,19 +181,28 @@ func (r *rig) weight(rnd *tensortest.Rand, dt tensor.DType, n, k int) backend.We
 	return w
 }
 
+// outputRests are numbers of columns of small tiles with all rests of a thread's eight.
+var outputRests = []int{65, 66, 67, 68, 97, 98, 99, 100}
+
 func linearForms() []form {
 	var l []form
 	// Rows and outputs have all rests that a thread's part of a tile can have: the
-	// first row or output that is none is next to each of them once.
-	shapes := []struct {
+	// first row or output that is none is next to each of them once, outputs also where
+	// a thread has all of its rows.
+	type shape struct {
 		rows, n, k int
 		kernel     string
-	}{{1, 70, 132, "gemv1"}, {1, 33, 4500, "gemv1"}, {1, 34, 180, "gemv1"}, {1, 32, 220, "gemv1"}, {1, 33, 1, "gemv1"}, {1, 33, 384, "gemv1"},
+	}
+	shapes := []shape{{1, 70, 132, "gemv1"}, {1, 33, 4500, "gemv1"}, {1, 34, 180, "gemv1"}, {1, 32, 220, "gemv1"}, {1, 33, 1, "gemv1"}, {1, 33, 384, "gemv1"},
 		{3, 33, 132, "gemv4"}, {8, 64, 180, "gemv4"}, {5, 33, 4500, "gemv4"}, {6, 31, 220, "gemv4"}, {2, 33, 1, "gemv4"}, {7, 33, 384, "gemv4"},
 		{9, 65, 132, "gemmSmall"}, {70, 130, 300, "gemmSmall"}, {11, 71, 40, "gemmSmall"}, {12, 68, 140, "gemmSmall"},
 		{44, 36, 40, "gemmSmall"}, {10, 33, 40, "gemmSmall"}, {13, 98, 40, "gemmSmall"}, {15, 35, 40, "gemmSmall"}, {14, 96, 40, "gemmSmall"},
 		{129, 65, 132, "gemmLarge"}, {70, 96, 40, "gemmLarge"}, {130, 66, 40, "gemmLarge"}, {131, 67, 40, "gemmLarge"}, {132, 68, 40, "gemmLarge"},
-		{65, 129, 40, "gemmLarge"}, {66, 130, 40, "gemmLarge"}, {67, 131, 40, "gemmLarge"}, {68, 132, 520, "gemmLarge"}}
+		{65, 129, 40, "gemmLarge"}, {66, 130, 40, "gemmLarge"}, {67, 131, 40, "gemmLarge"}, {68, 132, 520, "gemmLarge"},
+		{68, 65, 40, "gemmLarge"}, {68, 66, 40, "gemmLarge"}, {68, 67, 40, "gemmLarge"}, {68, 129, 40, "gemmLarge"}, {68, 130, 40, "gemmLarge"}, {68, 131, 40, "gemmLarge"}}
+	for _, n := range outputRests {
+		shapes = append(shapes, shape{12, n, 40, "gemmSmall"})
+	}
 	for _, dt := range backendtest.Dtypes() {
 		for _, z := range shapes {
 			k := upTo(dt, z.k)
@@ -217,10 +226,27 @@ func linearForms() []form {
 				}})
 			}
 			one("", 1.0123457)
+			if z.k == 384 { // rows that begin, or follow each other, at other addresses than whole blocks need
+				for _, gap := range []int{1, 4} {
+					l = append(l, form{fmt.Sprintf("Linear/%v/%dx%dx%d/gap %d", dt, z.rows, z.n, k, gap), []string{fmt.Sprintf("%s_%v", z.kernel, dt)}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+						whole, y := r.framed(z.rows, z.n)
+						from := gap / 4
+						r.s.Linear(y, r.random(rnd, 1, z.rows, k+gap).Cols(from, k+from), r.weight(rnd, dt, z.n, k))
+						return []tensor.Tensor{whole}
+					}})
+				}
+			}
 			if z.rows < 8 && z.k != 220 {
 				one("/tiny", tiny)
 			}
 		}
+	}
+	for _, n := range outputRests {
+		l = append(l, form{fmt.Sprintf("Project/12x%dx40", n), []string{"project"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			whole, y := r.framed(12, n)
+			r.s.Project(y, r.random(rnd, 1, 12, 40), r.random(rnd, 1, n, 40))
+			return []tensor.Tensor{whole}
+		}})
 	}
 	l = append(l, form{"Project/70x130x300", []string{"project"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 		whole, y := r.framed(70, 130)
@@ -302,6 +328,14 @@ func attentionForms() []form {
 		{20, 12, 1, 1, 124, 0, []string{"attendTile2"}, "values"},
 		{0, 70, 2, 1, 132, 0, []string{"attendTile4"}, ""},
 		{128, 64, 1, 1, 256, 0, []string{"attendTile4"}, ""},
+		// The last slot is the first of a block; windows longer than the text.
+		{64, 1, 4, 1, 40, 0, []string{"attendBlocks4"}, ""},
+		{128, 1, 1, 1, 40, 0, []string{"attendBlocks1"}, ""},
+		{20, 2, 4, 1, 24, 64, []string{"attendBlocks4"}, ""},
+		{20, 2, 1, 1, 24, 64, []string{"attendBlocks1"}, ""},
+		{30, 40, 2, 1, 24, 75, []string{"attendTile1"}, ""},
+		{30, 40, 2, 1, 72, 75, []string{"attendTile2"}, ""},
+		{30, 40, 2, 1, 200, 75, []string{"attendTile4"}, ""},
 		// Tiles of which some rows begin a block, without a window and with one.
 		{50, 33, 1, 1, 64, 0, []string{"attendTile1"}, ""},
 		{50, 33, 1, 1, 128, 0, []string{"attendTile2"}, ""},
@@ -345,7 +379,9 @@ func attentionForms() []form {
 				if z.how == "" { // values that rows before or behind must not see
 					lost := n - 1
 					if from == 0 {
-						lost = n - z.window + 6
+						if lost = n - z.window + 6; lost < 0 || z.window == 0 {
+							lost = n
+						}
 					}
 					for i := len(v) - (n-lost)*z.hkv*z.d; lost < n && i < len(v)-(n-lost-1)*z.hkv*z.d; i++ {
 						v[i] = float32(inf)

@@ -61,6 +61,20 @@ func gradForms() []form {
 			})
 		}
 	}
+	for _, k := range append([]int{129, 130, 131, 132}, outputRests...) { // all rests where a thread has all of its rows
+		for _, rows := range []int{36, 68} {
+			one(fmt.Sprintf("LinearGrad/%dx16x%d", rows, k), []string{"expand"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+				whole, dx := r.starting(rnd, 1, rows, k)
+				g.LinearGrad(dx, r.random(rnd, 1, rows, 16), r.weight(rnd, tensor.F32, 16, k))
+				return []tensor.Tensor{whole}
+			})
+		}
+		one(fmt.Sprintf("WeightGrad/17/36x%d", k), []string{"weightGradSmall"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+			whole, dw := r.starting(rnd, 1, 36, k)
+			g.WeightGrad(dw, r.random(rnd, 1, 17, 36), r.random(rnd, 1, 17, k), r.segments(17))
+			return []tensor.Tensor{whole}
+		})
+	}
 	for _, dt := range []tensor.DType{tensor.F32, tensor.BF16, tensor.F16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.Q2_K, tensor.Q3_K, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K} {
 		k := upTo(dt, 140)
 		one(fmt.Sprintf("LinearGrad/%v", dt), []string{"expand"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
@@ -138,6 +152,15 @@ func gradRowForms() []form {
 		}
 		return append(all, loss)
 	})
+	one("losses/many", []string{"crossEntropy", "distillKL"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+		const rows = 400 // each has a logarithm
+		loss, more := r.f32(nil, rows), r.f32(nil, rows)
+		whole, dx := r.starting(rnd, 1, rows, 2)
+		x, y := r.random(rnd, 1, rows, 2), r.random(rnd, 1, rows, 2)
+		g.CrossEntropy(loss, dx, x, r.ints(rnd.I32(rows, 2), rows), tensor.Tensor{}, 0.3)
+		g.DistillKL(more, dx, x, y, r.random(rnd, 1, rows), 0.9, 0.3)
+		return []tensor.Tensor{whole, loss, more}
+	})
 	one("losses/large", []string{"crossEntropy", "distillKL"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 		loss := r.f32(nil, 5)
 		whole, dx := r.starting(rnd, 1, 5, 3)
@@ -189,9 +212,10 @@ func gradRowForms() []form {
 	}{{"", 1, 1e-6, 125, 2}, {"/tiny", 1e-21, 1e-43, 125, 3}, {"/large", 40, 1e-6, 300, 3}} {
 		one("gradients of rows"+z.name, []string{"rmsNormParts", "normRoPEParts", "gatedParts", "biasParts", "swiGLUGrad", "convParts"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 			var all []tensor.Tensor
-			rows, k := 133, z.k
+			rows, k := 146, z.k // blocks of 128, 7, 5 and 6 rows
+			cut := []int{135, 140}
 			if z.scale > 1 {
-				rows = 3
+				rows, cut = 4, []int{1, 2}
 			}
 			in := func(scale float32, dim ...int) tensor.Tensor { return r.random(rnd, scale, dim...) }
 			out := func(dim ...int) tensor.Tensor {
@@ -203,7 +227,8 @@ func gradRowForms() []form {
 			rope, err := backend.NewRoPE(100, k/4*2, backend.Scaling{}, nil)
 			r.must(err)
 			history := func() tensor.Tensor { return in(z.scale, 2, 3, k) }
-			p := r.s.Plan([]backend.Seg{{Rows: rows - 2, Pos: 5, ConvIn: history(), ConvOut: history()}, {Row: rows - 2, Rows: 2, Pos: 70, ConvIn: history(), ConvOut: history()}})
+			p := r.s.Plan([]backend.Seg{{Rows: cut[0], Pos: 5, ConvIn: history(), ConvOut: history()}, {Row: cut[0], Rows: cut[1] - cut[0], Pos: 70, ConvIn: history(), ConvOut: history()},
+				{Row: cut[1], Rows: rows - cut[1], Pos: 9, ConvIn: history(), ConvOut: history()}})
 			x, dy, w := in(z.scale, rows, k), in(1, rows, k), in(1, k)
 			d := k / z.heads
 			heads := func(t tensor.Tensor) tensor.Tensor { return t.Cols(0, z.heads*d).Heads(z.heads, d) }

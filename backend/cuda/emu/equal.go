@@ -10,10 +10,11 @@ import (
 type facts struct {
 	defs map[*register][]*stmt
 	uses map[*register][]*stmt
+	live map[*stmt]bool
 }
 
 func gather(k *kernel) *facts {
-	f := &facts{map[*register][]*stmt{}, map[*register][]*stmt{}}
+	f := &facts{map[*register][]*stmt{}, map[*register][]*stmt{}, map[*stmt]bool{}}
 	for i := range k.body {
 		st := &k.body[i]
 		for j, o := range st.args {
@@ -25,8 +26,44 @@ func gather(k *kernel) *facts {
 				to[r] = append(to[r], st)
 			}
 		}
+		if st.guard != nil {
+			f.uses[st.guard] = append(f.uses[st.guard], st)
+		}
+	}
+	for i := range k.body {
+		f.keep(&k.body[i])
 	}
 	return f
+}
+
+// computing are the instructions that do nothing but write a register.
+var computing = []string{"abs", "add", "and", "bfe", "bfi", "bfind", "brev", "clz", "copysign", "cvt", "cvta", "div", "fma", "lop3", "mad", "max", "min", "mov", "mul", "neg", "not", "or", "popc", "prmt",
+	"rcp", "rem", "selp", "setp", "shf", "shl", "shr", "sqrt", "sub", "xor"}
+
+// keep notes which instructions matter: those that do more than to write a register,
+// and those that write one which such an instruction reads, or another that matters.
+func (f *facts) keep(st *stmt) {
+	if slices.Contains(computing, st.words[0]) || f.live[st] {
+		return
+	}
+	todo := []*stmt{st}
+	for len(todo) > 0 {
+		st := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if f.live[st] {
+			continue
+		}
+		f.live[st] = true
+		read := []*register{st.guard}
+		for _, o := range st.args {
+			read = append(read, registers(o)...)
+		}
+		for _, r := range read {
+			if r != nil {
+				todo = append(todo, f.defs[r]...)
+			}
+		}
+	}
 }
 
 // registers lists those of an operand.
@@ -136,8 +173,21 @@ func (f *facts) magic(o operand) (codes operand, ok bool) {
 		return st.args[1], true
 	}
 	v, ok := f.constant(st.args[1])
-	by, known := f.constant(st.args[3])
-	return st.args[2], ok && v == 0x4b000000 && known && by&^3 == 0x3214
+	return st.args[2], ok && v == 0x4b000000 && f.selects(st.args[3])
+}
+
+// selects reports whether a selector of prmt takes a byte of the second operand and
+// three of the first: 0x3214, 0x3215, 0x3216 or 0x3217.
+func (f *facts) selects(o operand) bool {
+	if by, ok := f.constant(o); ok {
+		return by&^3 == 0x3214
+	}
+	st := f.def(o)
+	if st == nil || st.op != "or.b32" {
+		return false
+	}
+	by, ok := f.constant(st.args[2])
+	return ok && by == 0x3214 && f.width(st.args[1]) <= 2
 }
 
 // codes bounds where every byte of a word of codes has bits that are set, from low
@@ -205,7 +255,7 @@ func (f *facts) significant(o operand) int {
 func (f *facts) exact(st *stmt) bool {
 	switch st.op {
 	case "mul.rn.f32":
-		return f.exactProduct(st)
+		return f.exactProduct(st) || f.firstPower(st)
 	case "fma.rn.f32":
 		hi, ok := f.constant(st.args[2])
 		n := f.def(st.args[1])
@@ -335,6 +385,47 @@ func (f *facts) shiftedOut(st *stmt) bool {
 	}
 	v, ok := f.constant(st.args[2])
 	return ok && bits.TrailingZeros64(v) >= f.low(st.args[0].reg, 4)
+}
+
+// firstPower reports whether st is the first of the two products with powers of two
+// that end exp: one of a number between 1/2 and 2 and a normal power, which is exact.
+func (f *facts) firstPower(st *stmt) bool {
+	if st.op != "mul.rn.f32" {
+		return false
+	}
+	for _, o := range st.args[1:] {
+		power := f.def(o)
+		if power == nil || power.op != "mov.b32" {
+			continue
+		}
+		biased := f.def(power.args[1])
+		if biased == nil || biased.op != "add.s32" {
+			continue
+		}
+		one, ok := f.constant(biased.args[2])
+		field := f.def(biased.args[1])
+		if !ok || one != 127<<23 || field == nil || field.op != "shl.b32" {
+			continue
+		}
+		by, ok := f.constant(field.args[2])
+		half := f.def(field.args[1])
+		if ok && by == 23 && half != nil && f.halves(half) {
+			return true
+		}
+	}
+	return false
+}
+
+// lowRest reports whether st takes multiples of the low part of ln 2 off the rest of
+// exp, whose product changes nothing when it is rounded by itself: all arguments
+// between the limits were tried.
+func (f *facts) lowRest(st *stmt) bool {
+	if st.op != "fma.rn.f32" {
+		return false
+	}
+	lo, ok := f.constant(st.args[2])
+	rest := f.def(st.args[3])
+	return ok && lo == 0x3102e308 && rest != nil && st.args[1].reg != nil && st.args[1].reg == rest.args[1].reg && rest.op == "fma.rn.f32" && f.exact(rest)
 }
 
 // halves reports whether st halves the exponent of exp, which two powers of two

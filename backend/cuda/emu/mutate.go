@@ -41,9 +41,12 @@ func (m Mutant) Alone() string {
 // also those that Check would refuse. A text that the emulator refuses has none.
 //
 // What is known to mean the same is left out:
+//   - anything about an instruction whose result nothing reads;
 //   - another rounding of a step that is exact: the product of a block's scale and a
-//     code (at most 24 bits), a code taken out of 2^23, the first rest of exp;
-//   - two roundings instead of one of x·y + z where that product is exact;
+//     code (at most 24 bits), a code taken out of 2^23, the first rest of exp, its
+//     first product by a power of two;
+//   - two roundings instead of one of x·y + z where that product is exact, or in exp's
+//     second rest, where all arguments were tried;
 //   - x·y + 0 at the beginning of a chain without the 0, or in two roundings: only
 //     the sign of a zero can differ, and chains are added to +0;
 //   - a shift without the sign of a size or position, which is never negative;
@@ -78,6 +81,9 @@ func Mutants(ptx string) iter.Seq[Mutant] {
 			f := gather(k)
 			for i := range k.body {
 				st := &k.body[i]
+				if !f.live[st] {
+					continue
+				}
 				line := m.lines[st.line-1]
 				w, ok := written(line, st)
 				if !ok {
@@ -207,7 +213,7 @@ func changes(f *facts, st *stmt, s source) []change {
 				add("addend dropped", s.line("mul.rn."+last, a[:3]...))
 			}
 			copyOf("product dropped", 3)
-			if !guarded && !first && !(st.op == "fma.rn.f32" && f.exactProduct(st)) {
+			if !guarded && !first && !(st.op == "fma.rn.f32" && f.exactProduct(st)) && !f.lowRest(st) {
 				add("parted into two roundings", fmt.Sprintf("%s{ .reg .%s %%parted; mul.rn.%s %%parted, %s, %s; add.rn.%s %s, %%parted, %s; }", s.head, last, last, a[1], a[2], last, a[0], a[3]))
 			}
 			rounding()
