@@ -6,7 +6,7 @@ import (
 	"samebit/backend"
 	"samebit/backend/cpu/internal/gemm/blas1"
 	"samebit/backend/cpu/internal/panel"
-	"samebit/internal/canon"
+	"samebit/backend/cpu/internal/vec"
 	"samebit/tensor"
 )
 
@@ -30,7 +30,7 @@ type gradOp struct {
 	temp   float32
 	angles *angles
 	ids    []int32
-	adam   backend.AdamWStep
+	adam   vec.AdamWStep
 	flat   [4][]float32
 	repack packing
 	first  []*float32 // where gradients begin that hold nothing yet
@@ -187,18 +187,10 @@ func (s *stream) AdamW(w, m, v, g tensor.Tensor, c backend.AdamWStep) {
 	if s.err != nil || s.fails(backend.CheckWhole("AdamW", w, m, v, g)) {
 		return
 	}
-	s.grad.adam = c
+	s.grad.adam = vec.AdamWStep(c)
 	s.flat(func(s *stream, lo, hi int) {
-		c, f := s.grad.adam, &s.grad.flat
-		w, m, v, g := f[0][lo:hi], f[1][lo:hi], f[2][lo:hi], f[3][lo:hi]
-		m, v, g = m[:len(w)], v[:len(w)], g[:len(w)]
-		for i := range w {
-			x := float32(g[i] * c.Clip)
-			mi := float32(m[i]*c.Beta1) + float32(x*c.Rest1)
-			vi := float32(v[i]*c.Beta2) + float32(float32(x*x)*c.Rest2)
-			m[i], v[i] = mi, vi
-			w[i] = float32(w[i]*c.Decay) - float32(mi/(canon.Sqrt(float32(vi*c.Scale2))+c.Eps)*c.Rate)
-		}
+		f := &s.grad.flat
+		s.dev.vec.AdamW(f[0][lo:hi], f[1][lo:hi], f[2][lo:hi], f[3][lo:hi], &s.grad.adam)
 	}, w, m, v, g)
 }
 

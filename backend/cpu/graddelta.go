@@ -60,7 +60,7 @@ func (s *stream) convGrad(worker int, g *backend.Seg, c0, c1 int) {
 		v.AddScalar(d, d, 0)
 		v.Sigmoid(sg, d)
 		v.SiLU(a, d)
-		s.slope(sg, a, t)
+		v.SiLUSlope(sg, a, t)
 		v.Mul(d, m[2].row(g.Row + r)[c0:c1], sg)
 	}
 	for r := range rows {

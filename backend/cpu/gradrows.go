@@ -9,34 +9,6 @@ import (
 	"samebit/tensor"
 )
 
-// normGrad is the gradient of one row of xh = x·r, given g, that of xh. Both are
-// overwritten: dx += FMA(-c, xh, g)·r with c = RSUM(g·xh)/n.
-func (s *stream) normGrad(dx, g, xh, t []float32, r, n float32) {
-	v := s.dev.vec
-	v.Mul(t, g, xh)
-	c := v.Sum(t)
-	if n != 1 {
-		c /= n
-	}
-	v.FMAScalar(g, -c, xh)
-	v.Scale(g, g, r)
-	v.Add(dx, dx, g)
-}
-
-// rmsGrad is the gradient of one row of RMSNorm; part, if not nil, takes the row's
-// step in the chains of the weight's gradient. tmp is three rows of scratch.
-func (s *stream) rmsGrad(dx, part, dy, x, w, tmp []float32, eps float32) {
-	v, n := s.dev.vec, len(x)
-	g, xh, t := tmp[:n], tmp[n:2*n], tmp[2*n:3*n]
-	r := canon.Rsqrt(v.SumSquares(x)/float32(n) + eps)
-	v.Scale(xh, x, r)
-	if part != nil {
-		v.FMA(part, dy, xh)
-	}
-	v.Mul(g, dy, w)
-	s.normGrad(dx, g, xh, t, r, float32(n))
-}
-
 func (s *stream) RMSNormGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, p backend.Plan) {
 	if s.err != nil || s.fails(backend.CheckRMSNormGrad(dx, dw, dy, x, w, p)) || dw.Valid() && !s.current(p) {
 		return
@@ -49,7 +21,7 @@ func (s *stream) RMSNormGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, p back
 		o := &s.grad
 		tmp := s.tmp(worker, 3*o.m[2].cols)
 		for r := lo; r < hi; r++ {
-			s.rmsGrad(o.into(0, r), part, o.m[1].row(r), o.m[2].row(r), o.vec[0], tmp, o.eps)
+			s.dev.vec.RMSNormGrad(o.m[0].row(r), part, o.m[1].row(r), o.m[2].row(r), o.vec[0], tmp, o.eps, o.fresh[0])
 		}
 	})
 }
@@ -98,18 +70,9 @@ func (s *stream) NormRoPEGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, rope 
 				s.dev.vec.Add(dx, dx, g)
 				continue
 			}
-			s.rmsGrad(o.into(0, r), part, g, o.m[2].row(r), o.vec[0], tmp, o.eps)
+			s.dev.vec.RMSNormGrad(o.m[0].row(r), part, g, o.m[2].row(r), o.vec[0], tmp, o.eps, o.fresh[0])
 		}
 	})
-}
-
-// slope turns sg = sigmoid(x) into the derivative of SiLU at x, whose value there
-// is a: FMA(a, 1 - sg, sg).
-func (s *stream) slope(sg, a, t []float32) {
-	v := s.dev.vec
-	v.Scale(t, sg, -1)
-	v.AddScalar(t, t, 1)
-	v.FMA(sg, a, t)
 }
 
 func (s *stream) SwiGLUGrad(dgate, dup, dy, gate, up tensor.Tensor) {
@@ -119,20 +82,15 @@ func (s *stream) SwiGLUGrad(dgate, dup, dy, gate, up tensor.Tensor) {
 	s.load(dgate, dup, dy, gate, up)
 	s.firsts(s.grad.m[0], s.grad.m[1])
 	s.eachRow(dy.Dim(0), 4*dy.Dim(1), func(s *stream, worker, lo, hi int) {
-		v, m := s.dev.vec, &s.grad.m
-		n := m[2].cols
-		tmp := s.tmp(worker, 3*n)
-		sg, a, t := tmp[:n], tmp[n:2*n], tmp[2*n:]
+		o, m := &s.grad, &s.grad.m
+		tmp := s.tmp(worker, 3*m[2].cols)
+		both := o.fresh[0] && o.fresh[1]
 		for r := lo; r < hi; r++ {
-			dg, du, dy, g, u := s.grad.into(0, r), s.grad.into(1, r), m[2].row(r), m[3].row(r), m[4].row(r)
-			v.Sigmoid(sg, g)
-			v.SiLU(a, g)
-			v.Mul(t, dy, a)
-			v.Add(du, du, t)
-			s.slope(sg, a, t)
-			v.Mul(t, dy, u)
-			v.Mul(t, t, sg)
-			v.Add(dg, dg, t)
+			dg, du := m[0].row(r), m[1].row(r)
+			if !both {
+				dg, du = o.into(0, r), o.into(1, r)
+			}
+			s.dev.vec.SwiGLUGrad(dg, du, m[2].row(r), m[3].row(r), m[4].row(r), tmp, both)
 		}
 	})
 }
@@ -206,7 +164,7 @@ func (s *stream) L2NormGrad(dx, dy, x tensor.Tensor, eps, scale float32) {
 			if copy(g, o.m[1].row(row)); o.scale != 1 {
 				v.Scale(g, g, o.scale)
 			}
-			s.normGrad(o.m[0].row(row), g, xh, t, r, 1)
+			v.NormGrad(o.m[0].row(row), g, xh, t, r, 1, false)
 		}
 	})
 }
@@ -228,17 +186,17 @@ func (s *stream) GatedRMSNormGrad(dx, dz, dw, dy, x, z, w tensor.Tensor, eps flo
 			v.Sigmoid(sg, z)
 			v.SiLU(a, z)
 			v.Mul(y, dy, y)
-			s.slope(sg, a, t)
+			v.SiLUSlope(sg, a, t)
 			v.Mul(y, y, sg)
 			v.Add(dz, dz, y)
 			v.Mul(y, dy, a) // the gradient of the norm's result
-			s.rmsGrad(o.m[0].row(r), part, y, x, o.vec[0], tmp, o.eps)
+			v.RMSNormGrad(o.m[0].row(r), part, y, x, o.vec[0], tmp, o.eps, false)
 		}
 	})
 }
 
-// losses runs f over the rows of a loss with the gradient's row, nil for none, and
-// the row's weight, and stores what it returns.
+// losses runs f over the rows of a loss with the gradient's row, nil for none (that of
+// a CrossEntropy may hold nothing yet), and the row's weight, and stores what it returns.
 func (s *stream) losses(loss, dx, x, y, weights tensor.Tensor, scratch int, f func(s *stream, r int, d, x, y, tmp []float32, w float32) float32) {
 	s.load(dx, x, y)
 	o := &s.grad
@@ -260,7 +218,7 @@ func (s *stream) losses(loss, dx, x, y, weights tensor.Tensor, scratch int, f fu
 			}
 			var d, y []float32
 			if o.m[0].v != nil {
-				d = o.into(0, r)
+				d = o.m[0].row(r)
 			}
 			if o.m[2].v != nil {
 				y = o.m[2].row(r)
@@ -291,17 +249,17 @@ func (s *stream) CrossEntropy(loss, dx, x, targets, weights tensor.Tensor, scale
 	}
 	s.grad.scale = scale
 	s.losses(loss, dx, x, tensor.Tensor{}, weights, 1, func(s *stream, r int, d, x, _, e []float32, w float32) float32 {
-		t := int(s.grad.ids[r])
+		o := &s.grad
+		t := int(o.ids[r])
 		if t < 0 {
+			if d != nil && o.fresh[0] {
+				clear(d)
+			}
 			return 0
 		}
-		v := s.dev.vec
 		inv, lse := s.logSumExp(e, x)
 		if d != nil {
-			v.Scale(e, e, inv)
-			e[t]--
-			v.Scale(e, e, float32(w*s.grad.scale))
-			v.Add(d, d, e)
+			s.dev.vec.SoftmaxLossGrad(d, e, inv, t, float32(w*o.scale), o.fresh[0])
 		}
 		return float32((lse - x[t]) * w)
 	})

@@ -15,6 +15,7 @@ func blas1() {
 	}
 	lanesOverBlocks(1)
 	lanesOverBlocks(2)
+	lanesOverRows()
 	for _, v := range isas {
 		axpy(v)
 		scal(v)
@@ -80,28 +81,12 @@ func lanesOverBlocks(groups int) {
 	avx2.zero(sum...)
 	steps := GP64()
 	MOVQ(U32(kb/4), steps)
-	columns := func(p reg.Register, g int) []reg.VecVirtual {
-		r := avx2.vecs(4)
-		for i := range r {
-			// A broadcast defines the whole register, which a load of its lower
-			// half would not (the allocator would keep it alive from the start).
-			VBROADCASTF128(at(p, (8*g+i)*kb*4), r[i])
-			VINSERTF128(Imm(1), at(p, (8*g+i+4)*kb*4), r[i], r[i])
-		}
-		t := avx2.vecs(4)
-		VUNPCKLPS(r[1], r[0], t[0])
-		VUNPCKHPS(r[1], r[0], t[1])
-		VUNPCKLPS(r[3], r[2], t[2])
-		VUNPCKHPS(r[3], r[2], t[3])
-		VUNPCKLPD(t[2], t[0], r[0])
-		VUNPCKHPD(t[2], t[0], r[1])
-		VUNPCKLPD(t[3], t[1], r[2])
-		VUNPCKHPD(t[3], t[1], r[3])
-		return r
+	block := func(p reg.Register, g int) func(b int) Mem {
+		return func(b int) Mem { return at(p, (8*g+b)*kb*4) }
 	}
 	Label("loop")
 	for g, s := range sum {
-		xs, ys := columns(x, g), columns(y, g)
+		xs, ys := fourColumns(block(x, g)), fourColumns(block(y, g))
 		for i := range xs {
 			VFMADD231PS(xs[i], ys[i], s)
 		}
@@ -113,6 +98,56 @@ func lanesOverBlocks(groups int) {
 	for g, s := range sum {
 		VMOVUPS(s, at(acc, g*32))
 	}
+	VZEROUPPER()
+	RET()
+}
+
+// fourColumns loads four elements of each of eight chains and returns them element
+// by element, a lane per chain.
+func fourColumns(chain func(i int) Mem) []reg.VecVirtual {
+	r := avx2.vecs(4)
+	for i := range r {
+		// A broadcast defines the whole register, which a load of its lower
+		// half would not (the allocator would keep it alive from the start).
+		VBROADCASTF128(chain(i), r[i])
+		VINSERTF128(Imm(1), chain(i+4), r[i], r[i])
+	}
+	t := avx2.vecs(4)
+	VUNPCKLPS(r[1], r[0], t[0])
+	VUNPCKHPS(r[1], r[0], t[1])
+	VUNPCKLPS(r[3], r[2], t[2])
+	VUNPCKHPS(r[3], r[2], t[3])
+	VUNPCKLPD(t[2], t[0], r[0])
+	VUNPCKHPD(t[2], t[0], r[1])
+	VUNPCKLPD(t[3], t[1], r[2])
+	VUNPCKHPD(t[3], t[1], r[3])
+	return r
+}
+
+// lanesOverRows generates the chains of eight rows with one lane per row.
+func lanesOverRows() {
+	TEXT("rows8AVX2", NOSPLIT, "func(acc, x *float32, xStride int, y *float32, yStride int, n int)")
+	Pragma("noescape")
+	Doc("rows8AVX2 sets acc[r] to the chain over x[r·xStride/4+i]·y[r·yStride/4+i], i < n, for r < 8; n is a positive multiple of 4.")
+	acc, x, y, n := ptr("acc"), ptr("x"), ptr("y"), ptr("n")
+	xStride, yStride := ptr("xStride"), ptr("yStride")
+	sum := avx2.vec()
+	avx2.zero(sum)
+	xs, x3 := rowBases(x, xStride, 8)
+	ys, y3 := rowBases(y, yStride, 8)
+	Label("loop")
+	a := fourColumns(func(i int) Mem { return rowMem(xs, xStride, x3, i) })
+	b := fourColumns(func(i int) Mem { return rowMem(ys, yStride, y3, i) })
+	for i := range a {
+		VFMADD231PS(a[i], b[i], sum)
+	}
+	for _, p := range [][]reg.GPVirtual{xs, ys} {
+		ADDQ(Imm(16), p[0])
+		ADDQ(Imm(16), p[1])
+	}
+	SUBQ(Imm(4), n)
+	JNZ(LabelRef("loop"))
+	VMOVUPS(sum, at(acc, 0))
 	VZEROUPPER()
 	RET()
 }

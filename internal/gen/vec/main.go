@@ -26,6 +26,7 @@ func main() {
 	elementwise(e)
 	reductions(e)
 	mixRows(e)
+	gradients(e)
 	if !e.wide {
 		// One form serves both sets: these wait for memory, not for lanes.
 		searches(e)

@@ -15,13 +15,8 @@ func reductions(e *emitter) {
 		if squares {
 			name = "sumSquares"
 		}
-		e.function(name, "func(x []float32) float32")
-		x := e.ptr("x")
-		n := Load(Param("x").Len(), GP64()).(reg.GPVirtual)
-		regs := 32 / e.lanes()
-		total := XMM()
-		VXORPS(total, total, total)
-		step := func(acc reg.VecVirtual, m Mem, t *tail) {
+		e.rsum(name, "func(x []float32) float32", "x", func() []reg.GPVirtual { return nil }, func(acc reg.VecVirtual, x reg.GPVirtual, off int, t *tail) {
+			m := Mem{Base: x, Disp: off}
 			switch {
 			case squares:
 				v := e.load(m, t)
@@ -31,75 +26,91 @@ func reductions(e *emitter) {
 			default:
 				VADDPS(m, acc, acc)
 			}
-		}
-		m, limit := GP64(), GP64()
-		MOVQ(I32(1024), limit)
-
-		mark("block")
-		TESTQ(n, n)
-		JZ(label("done"))
-		MOVQ(n, m)
-		CMPQ(m, limit)
-		CMOVQGT(limit, m)
-		SUBQ(m, n)
-		acc := make(vecs, regs)
-		for i := range acc {
-			acc[i] = e.zero()
-		}
-		mark("row")
-		CMPQ(m, Imm(32))
-		JLT(label("rest"))
-		for i := range acc {
-			step(acc[i], Mem{Base: x, Disp: 4 * e.lanes() * i}, nil)
-		}
-		ADDQ(Imm(128), x)
-		SUBQ(Imm(32), m)
-		JMP(label("row"))
-		mark("rest")
-		TESTQ(m, m)
-		JZ(label("fold"))
-		// Absent elements read as +0, which changes no lane.
-		if e.wide {
-			bits, k := GP32(), K()
-			MOVL(U32(1), bits)
-			SHLXL(m.As32(), bits, bits)
-			DECL(bits)
-			KMOVW(bits, k)
-			step(acc[0], Mem{Base: x}, &tail{k: k})
-			SHRL(Imm(16), bits)
-			k2 := K()
-			KMOVW(bits, k2)
-			step(acc[1], Mem{Base: x, Disp: 64}, &tail{k: k2})
-		} else {
-			base := GP64()
-			LEAQ(e.masks.Offset(128), base)
-			NEGQ(m)
-			for i := range acc {
-				y := YMM()
-				VMOVUPS(Mem{Base: base, Index: m, Scale: 4, Disp: 32 * i}, y)
-				step(acc[i], Mem{Base: x, Disp: 32 * i}, &tail{y: y})
-			}
-		}
-		mark("fold")
-		if e.wide {
-			VADDPS(acc[1], acc[0], acc[0]) // 16
-			hi := YMM()
-			VEXTRACTF32X8(Imm(1), acc[0], hi)
-			y := acc[0].AsY()
-			VADDPS(hi, y, y) // 8
-		} else {
-			VADDPS(acc[2], acc[0], acc[0]) // 16
-			VADDPS(acc[3], acc[1], acc[1])
-			VADDPS(acc[1], acc[0], acc[0]) // 8
-		}
-		lo := foldYMM(acc[0].AsY(), VADDPS)
-		VADDSS(lo, total, total)
-		JMP(label("block"))
-		mark("done")
-		VZEROUPPER()
-		Store(total, ReturnIndex(0))
-		RET()
+		})
 	}
+}
+
+// rsum writes one RSUM over the slice x. params loads what step needs besides and
+// returns the pointers that go along with x; step adds a vector of elements at byte
+// off of these, or with a tail some of them, to lanes.
+func (e *emitter) rsum(name, sig, over string, params func() []reg.GPVirtual, step func(acc reg.VecVirtual, x reg.GPVirtual, off int, t *tail)) {
+	e.function(name, sig)
+	x := e.ptr(over)
+	n := Load(Param(over).Len(), GP64()).(reg.GPVirtual)
+	others := params()
+	regs := 32 / e.lanes()
+	total := XMM()
+	VXORPS(total, total, total)
+	m, limit := GP64(), GP64()
+	MOVQ(I32(1024), limit)
+
+	mark("block")
+	TESTQ(n, n)
+	JZ(label("done"))
+	MOVQ(n, m)
+	CMPQ(m, limit)
+	CMOVQGT(limit, m)
+	SUBQ(m, n)
+	acc := make(vecs, regs)
+	for i := range acc {
+		acc[i] = e.zero()
+	}
+	mark("row")
+	CMPQ(m, Imm(32))
+	JLT(label("rest"))
+	for i := range acc {
+		step(acc[i], x, 4*e.lanes()*i, nil)
+	}
+	ADDQ(Imm(128), x)
+	for _, o := range others {
+		ADDQ(Imm(128), o)
+	}
+	SUBQ(Imm(32), m)
+	JMP(label("row"))
+	mark("rest")
+	TESTQ(m, m)
+	JZ(label("fold"))
+	// Absent elements read as +0, which changes no lane.
+	if e.wide {
+		bits, k := GP32(), K()
+		MOVL(U32(1), bits)
+		SHLXL(m.As32(), bits, bits)
+		DECL(bits)
+		KMOVW(bits, k)
+		step(acc[0], x, 0, &tail{k: k})
+		SHRL(Imm(16), bits)
+		k2 := K()
+		KMOVW(bits, k2)
+		step(acc[1], x, 64, &tail{k: k2})
+	} else {
+		base := GP64()
+		LEAQ(e.masks.Offset(128), base)
+		NEGQ(m)
+		for i := range acc {
+			y := YMM()
+			VMOVUPS(Mem{Base: base, Index: m, Scale: 4, Disp: 32 * i}, y)
+			step(acc[i], x, 32*i, &tail{y: y})
+		}
+	}
+	mark("fold")
+	if e.wide {
+		VADDPS(acc[1], acc[0], acc[0]) // 16
+		hi := YMM()
+		VEXTRACTF32X8(Imm(1), acc[0], hi)
+		y := acc[0].AsY()
+		VADDPS(hi, y, y) // 8
+	} else {
+		VADDPS(acc[2], acc[0], acc[0]) // 16
+		VADDPS(acc[3], acc[1], acc[1])
+		VADDPS(acc[1], acc[0], acc[0]) // 8
+	}
+	lo := foldYMM(acc[0].AsY(), VADDPS)
+	VADDSS(lo, total, total)
+	JMP(label("block"))
+	mark("done")
+	VZEROUPPER()
+	Store(total, ReturnIndex(0))
+	RET()
 }
 
 // foldYMM folds eight lanes by 4, 2, 1 into lane 0.

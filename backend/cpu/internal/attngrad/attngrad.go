@@ -40,8 +40,6 @@ type Rows struct {
 	Stride int
 }
 
-func (r Rows) row(i, d int) []float32 { return r.V[i*r.Stride:][:d] }
-
 // Job is one KV head of a sequence of T rows with heads of D components. Q, Y, DY
 // and DQ have the group's query heads.
 type Job struct {
@@ -156,8 +154,8 @@ func (k *Kernels) queries(j *Job, a, h int) {
 	k.scores(j, a, n)
 	for i := range n {
 		j.lse[i] = j.m[i] + canon.Log(j.l[i])
-		j.c[i] = blas1.Dot(k.set, dy.row(at+i, d), y.row(at+i, d))
 	}
+	blas1.Dots(k.set, j.c[:n], dy.V[at*dy.Stride:], dy.Stride, y.V[at*y.Stride:], y.Stride, d)
 	fresh := j.Fresh[0]
 	for b := range a + 1 {
 		if j.meets(a, b) {
@@ -237,12 +235,11 @@ func (k *Kernels) pairs(j *Job, a, b, h, n int, fresh bool) {
 		clear(row[hi:])
 		clear(dr[sink:lo])
 		clear(dr[hi:])
-		for _, r := range [2][2]int{{0, sink}, {lo, hi}} {
-			p, d := row[r[0]:r[1]], dr[r[0]:r[1]]
-			v.ExpSub(p, p, j.lse[i])
-			v.AddScalar(d, d, -j.c[i])
-			v.Mul(d, p, d)
-			v.Scale(d, d, j.Scale)
+		if sink > 0 {
+			v.SoftmaxGrad(row[:sink], dr[:sink], j.lse[i], j.c[i], j.Scale)
+		}
+		if lo < hi {
+			v.SoftmaxGrad(row[lo:hi], dr[lo:hi], j.lse[i], j.c[i], j.Scale)
 		}
 	}
 	own := a == b && h == 0

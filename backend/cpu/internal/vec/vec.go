@@ -46,6 +46,15 @@ type Kernels struct {
 	sum, sumSquares, max func(x []float32) float32
 	index                func(x []float32, v float32) int // first x[i] == v, else -1
 
+	// of gradients, see grad.go; nil: step by step
+	softmaxGrad                           func(p, d []float32, m, c, s float32)
+	swigluGrad, swigluGradFirst           func(dg, du, dy, g, u []float32)
+	normGrad, normGradFirst               func(dx, dy, x, w []float32, r, c float32)
+	normGradSum                           func(dy, x, w []float32, r float32) float32
+	normGradSumPart                       func(dy, x, w, part []float32, r float32) float32
+	softmaxLossGrad, softmaxLossGradFirst func(d, e []float32, inv, s float32)
+	adamW                                 func(w, m, v, g []float32, clip, beta1, rest1, beta2, rest2, scale2, eps, rate, decay float32)
+
 	widenBF16, widenF16   func(dst []float32, src []uint16)
 	narrowBF16, narrowF16 func(dst []uint16, src []float32)
 }

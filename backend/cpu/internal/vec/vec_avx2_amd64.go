@@ -80,6 +80,36 @@ func sumSquaresAVX2(x []float32) float32
 func mixRowsAVX2(dst []float32, w []float32, x []float32)
 
 //go:noescape
+func softmaxGradAVX2(p []float32, d []float32, m float32, c float32, s float32)
+
+//go:noescape
+func adamWAVX2(w []float32, m []float32, v []float32, g []float32, clip float32, beta1 float32, rest1 float32, beta2 float32, rest2 float32, scale2 float32, eps float32, rate float32, decay float32)
+
+//go:noescape
+func swigluGradAVX2(dg []float32, du []float32, dy []float32, g []float32, u []float32)
+
+//go:noescape
+func normGradAVX2(dx []float32, dy []float32, x []float32, w []float32, r float32, c float32)
+
+//go:noescape
+func softmaxLossGradAVX2(d []float32, e []float32, inv float32, s float32)
+
+//go:noescape
+func swigluGradFirstAVX2(dg []float32, du []float32, dy []float32, g []float32, u []float32)
+
+//go:noescape
+func normGradFirstAVX2(dx []float32, dy []float32, x []float32, w []float32, r float32, c float32)
+
+//go:noescape
+func softmaxLossGradFirstAVX2(d []float32, e []float32, inv float32, s float32)
+
+//go:noescape
+func normGradSumAVX2(dy []float32, x []float32, w []float32, r float32) float32
+
+//go:noescape
+func normGradSumPartAVX2(dy []float32, x []float32, w []float32, part []float32, r float32) float32
+
+//go:noescape
 func maxAVX2(x []float32) float32
 
 //go:noescape

@@ -2393,6 +2393,959 @@ done:
 	VZEROUPPER
 	RET
 
+// func softmaxGradAVX2(p []float32, d []float32, m float32, c float32, s float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·softmaxGradAVX2(SB), NOSPLIT, $0-60
+	MOVQ         p_base+0(FP), AX
+	MOVQ         d_base+24(FP), CX
+	MOVQ         p_len+8(FP), DX
+	VMOVUPS      consts<>+0(SB), Y0
+	VMOVUPS      consts<>+64(SB), Y1
+	VMOVUPS      consts<>+192(SB), Y2
+	VBROADCASTSS m+48(FP), Y3
+	VBROADCASTSS c+52(FP), Y4
+	VBROADCASTSS s+56(FP), Y5
+	XORQ         BX, BX
+
+by1:
+	CMPQ         DX, $+8
+	JLT          after1
+	VMOVUPS      (AX)(BX*1), Y6
+	VMOVUPS      (CX)(BX*1), Y7
+	VSUBPS       Y3, Y6, Y6
+	VMAXPS       Y6, Y0, Y6
+	VMINPS       Y6, Y1, Y6
+	VMOVUPS      consts<>+128(SB), Y8
+	VFMADD213PS  Y2, Y6, Y8
+	VSUBPS       Y2, Y8, Y9
+	VFNMADD231PS consts<>+256(SB), Y9, Y6
+	VFNMADD231PS consts<>+320(SB), Y9, Y6
+	VMOVUPS      consts<>+384(SB), Y9
+	VFMADD213PS  consts<>+448(SB), Y6, Y9
+	VFMADD213PS  consts<>+512(SB), Y6, Y9
+	VFMADD213PS  consts<>+576(SB), Y6, Y9
+	VFMADD213PS  consts<>+640(SB), Y6, Y9
+	VFMADD213PS  consts<>+704(SB), Y6, Y9
+	VFMADD213PS  consts<>+704(SB), Y6, Y9
+	VPSUBD       consts<>+832(SB), Y8, Y6
+	VPSRLD       $0x01, Y6, Y8
+	VPSUBD       Y8, Y6, Y6
+	VPSLLD       $0x17, Y8, Y8
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y8, Y9, Y9
+	VMULPS       Y6, Y9, Y9
+	VSUBPS       Y4, Y7, Y7
+	VMULPS       Y7, Y9, Y7
+	VMULPS       Y5, Y7, Y7
+	VMOVUPS      Y9, (AX)(BX*1)
+	VMOVUPS      Y7, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $+8, DX
+	JMP          by1
+
+after1:
+	TESTQ        DX, DX
+	JZ           done
+	LEAQ         masks<>+128(SB), SI
+	NEGQ         DX
+	VMOVUPS      (SI)(DX*4), Y6
+	VMASKMOVPS   (AX)(BX*1), Y6, Y7
+	VMASKMOVPS   (CX)(BX*1), Y6, Y8
+	VSUBPS       Y3, Y7, Y3
+	VMAXPS       Y3, Y0, Y0
+	VMINPS       Y0, Y1, Y0
+	VMOVUPS      consts<>+128(SB), Y1
+	VFMADD213PS  Y2, Y0, Y1
+	VSUBPS       Y2, Y1, Y2
+	VFNMADD231PS consts<>+256(SB), Y2, Y0
+	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VMOVUPS      consts<>+384(SB), Y2
+	VFMADD213PS  consts<>+448(SB), Y0, Y2
+	VFMADD213PS  consts<>+512(SB), Y0, Y2
+	VFMADD213PS  consts<>+576(SB), Y0, Y2
+	VFMADD213PS  consts<>+640(SB), Y0, Y2
+	VFMADD213PS  consts<>+704(SB), Y0, Y2
+	VFMADD213PS  consts<>+704(SB), Y0, Y2
+	VPSUBD       consts<>+832(SB), Y1, Y0
+	VPSRLD       $0x01, Y0, Y1
+	VPSUBD       Y1, Y0, Y0
+	VPSLLD       $0x17, Y1, Y1
+	VPSLLD       $0x17, Y0, Y0
+	VMULPS       Y1, Y2, Y2
+	VMULPS       Y0, Y2, Y2
+	VSUBPS       Y4, Y8, Y8
+	VMULPS       Y8, Y2, Y8
+	VMULPS       Y5, Y8, Y8
+	VMASKMOVPS   Y2, Y6, (AX)(BX*1)
+	VMASKMOVPS   Y8, Y6, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func adamWAVX2(w []float32, m []float32, v []float32, g []float32, clip float32, beta1 float32, rest1 float32, beta2 float32, rest2 float32, scale2 float32, eps float32, rate float32, decay float32)
+// Requires: AVX
+TEXT ·adamWAVX2(SB), NOSPLIT, $0-132
+	MOVQ         w_base+0(FP), AX
+	MOVQ         m_base+24(FP), CX
+	MOVQ         v_base+48(FP), DX
+	MOVQ         g_base+72(FP), BX
+	MOVQ         w_len+8(FP), SI
+	VBROADCASTSS clip+96(FP), Y0
+	VBROADCASTSS beta1+100(FP), Y1
+	VBROADCASTSS rest1+104(FP), Y2
+	VBROADCASTSS beta2+108(FP), Y3
+	VBROADCASTSS rest2+112(FP), Y4
+	VBROADCASTSS scale2+116(FP), Y5
+	VBROADCASTSS eps+120(FP), Y6
+	VBROADCASTSS rate+124(FP), Y7
+	VBROADCASTSS decay+128(FP), Y8
+	XORQ         DI, DI
+
+by1:
+	CMPQ    SI, $+8
+	JLT     after1
+	VMOVUPS (AX)(DI*1), Y9
+	VMOVUPS (CX)(DI*1), Y10
+	VMOVUPS (DX)(DI*1), Y11
+	VMOVUPS (BX)(DI*1), Y12
+	VMULPS  Y0, Y12, Y12
+	VMULPS  Y2, Y12, Y13
+	VMULPS  Y1, Y10, Y10
+	VADDPS  Y13, Y10, Y10
+	VMULPS  Y12, Y12, Y12
+	VMULPS  Y4, Y12, Y12
+	VMULPS  Y3, Y11, Y11
+	VADDPS  Y12, Y11, Y11
+	VMULPS  Y5, Y11, Y13
+	VSQRTPS Y13, Y13
+	VADDPS  Y6, Y13, Y13
+	VDIVPS  Y13, Y10, Y13
+	VMULPS  Y7, Y13, Y13
+	VMULPS  Y8, Y9, Y9
+	VSUBPS  Y13, Y9, Y9
+	VMOVUPS Y9, (AX)(DI*1)
+	VMOVUPS Y10, (CX)(DI*1)
+	VMOVUPS Y11, (DX)(DI*1)
+	ADDQ    $+32, DI
+	SUBQ    $+8, SI
+	JMP     by1
+
+after1:
+	TESTQ      SI, SI
+	JZ         done
+	LEAQ       masks<>+128(SB), R8
+	NEGQ       SI
+	VMOVUPS    (R8)(SI*4), Y9
+	VMASKMOVPS (AX)(DI*1), Y9, Y10
+	VMASKMOVPS (CX)(DI*1), Y9, Y11
+	VMASKMOVPS (DX)(DI*1), Y9, Y12
+	VMASKMOVPS (BX)(DI*1), Y9, Y13
+	VMULPS     Y0, Y13, Y13
+	VMULPS     Y2, Y13, Y0
+	VMULPS     Y1, Y11, Y11
+	VADDPS     Y0, Y11, Y11
+	VMULPS     Y13, Y13, Y13
+	VMULPS     Y4, Y13, Y13
+	VMULPS     Y3, Y12, Y12
+	VADDPS     Y13, Y12, Y12
+	VMULPS     Y5, Y12, Y0
+	VSQRTPS    Y0, Y0
+	VADDPS     Y6, Y0, Y0
+	VDIVPS     Y0, Y11, Y0
+	VMULPS     Y7, Y0, Y0
+	VMULPS     Y8, Y10, Y10
+	VSUBPS     Y0, Y10, Y10
+	VMASKMOVPS Y10, Y9, (AX)(DI*1)
+	VMASKMOVPS Y11, Y9, (CX)(DI*1)
+	VMASKMOVPS Y12, Y9, (DX)(DI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func swigluGradAVX2(dg []float32, du []float32, dy []float32, g []float32, u []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·swigluGradAVX2(SB), NOSPLIT, $0-120
+	MOVQ    dg_base+0(FP), AX
+	MOVQ    du_base+24(FP), CX
+	MOVQ    dy_base+48(FP), DX
+	MOVQ    g_base+72(FP), BX
+	MOVQ    u_base+96(FP), SI
+	MOVQ    dg_len+8(FP), DI
+	VMOVUPS consts<>+704(SB), Y0
+	VMOVUPS consts<>+0(SB), Y1
+	VMOVUPS consts<>+64(SB), Y2
+	VMOVUPS consts<>+192(SB), Y3
+	XORQ    R8, R8
+
+by1:
+	CMPQ         DI, $+8
+	JLT          after1
+	VMOVUPS      (AX)(R8*1), Y4
+	VMOVUPS      (CX)(R8*1), Y5
+	VMOVUPS      (DX)(R8*1), Y6
+	VMOVUPS      (BX)(R8*1), Y7
+	VMOVUPS      (SI)(R8*1), Y8
+	VXORPS       consts<>+896(SB), Y7, Y9
+	VMAXPS       Y9, Y1, Y9
+	VMINPS       Y9, Y2, Y9
+	VMOVUPS      consts<>+128(SB), Y10
+	VFMADD213PS  Y3, Y9, Y10
+	VSUBPS       Y3, Y10, Y11
+	VFNMADD231PS consts<>+256(SB), Y11, Y9
+	VFNMADD231PS consts<>+320(SB), Y11, Y9
+	VMOVUPS      consts<>+384(SB), Y11
+	VFMADD213PS  consts<>+448(SB), Y9, Y11
+	VFMADD213PS  consts<>+512(SB), Y9, Y11
+	VFMADD213PS  consts<>+576(SB), Y9, Y11
+	VFMADD213PS  consts<>+640(SB), Y9, Y11
+	VFMADD213PS  Y0, Y9, Y11
+	VFMADD213PS  Y0, Y9, Y11
+	VPSUBD       consts<>+832(SB), Y10, Y9
+	VPSRLD       $0x01, Y9, Y10
+	VPSUBD       Y10, Y9, Y9
+	VPSLLD       $0x17, Y10, Y10
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y10, Y11, Y11
+	VMULPS       Y9, Y11, Y11
+	VADDPS       Y0, Y11, Y11
+	VDIVPS       Y11, Y7, Y7
+	VDIVPS       Y11, Y0, Y9
+	VSUBPS       Y9, Y0, Y10
+	VFMADD231PS  Y10, Y7, Y9
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y9, Y8, Y8
+	VMULPS       Y7, Y6, Y6
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	VMOVUPS      Y4, (AX)(R8*1)
+	VMOVUPS      Y5, (CX)(R8*1)
+	ADDQ         $+32, R8
+	SUBQ         $+8, DI
+	JMP          by1
+
+after1:
+	TESTQ        DI, DI
+	JZ           done
+	LEAQ         masks<>+128(SB), R9
+	NEGQ         DI
+	VMOVUPS      (R9)(DI*4), Y4
+	VMASKMOVPS   (AX)(R8*1), Y4, Y5
+	VMASKMOVPS   (CX)(R8*1), Y4, Y6
+	VMASKMOVPS   (DX)(R8*1), Y4, Y7
+	VMASKMOVPS   (BX)(R8*1), Y4, Y8
+	VMASKMOVPS   (SI)(R8*1), Y4, Y9
+	VXORPS       consts<>+896(SB), Y8, Y10
+	VMAXPS       Y10, Y1, Y1
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      consts<>+128(SB), Y2
+	VFMADD213PS  Y3, Y1, Y2
+	VSUBPS       Y3, Y2, Y3
+	VFNMADD231PS consts<>+256(SB), Y3, Y1
+	VFNMADD231PS consts<>+320(SB), Y3, Y1
+	VMOVUPS      consts<>+384(SB), Y3
+	VFMADD213PS  consts<>+448(SB), Y1, Y3
+	VFMADD213PS  consts<>+512(SB), Y1, Y3
+	VFMADD213PS  consts<>+576(SB), Y1, Y3
+	VFMADD213PS  consts<>+640(SB), Y1, Y3
+	VFMADD213PS  Y0, Y1, Y3
+	VFMADD213PS  Y0, Y1, Y3
+	VPSUBD       consts<>+832(SB), Y2, Y1
+	VPSRLD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y2, Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VADDPS       Y0, Y3, Y3
+	VDIVPS       Y3, Y8, Y8
+	VDIVPS       Y3, Y0, Y1
+	VSUBPS       Y1, Y0, Y0
+	VFMADD231PS  Y0, Y8, Y1
+	VMULPS       Y7, Y9, Y9
+	VMULPS       Y1, Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VADDPS       Y9, Y5, Y0
+	VADDPS       Y7, Y6, Y1
+	VMASKMOVPS   Y0, Y4, (AX)(R8*1)
+	VMASKMOVPS   Y1, Y4, (CX)(R8*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func normGradAVX2(dx []float32, dy []float32, x []float32, w []float32, r float32, c float32)
+// Requires: AVX, FMA3
+TEXT ·normGradAVX2(SB), NOSPLIT, $0-104
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         w_base+72(FP), BX
+	MOVQ         dx_len+8(FP), SI
+	VBROADCASTSS r+96(FP), Y0
+	VBROADCASTSS c+100(FP), Y1
+	XORQ         DI, DI
+
+by2:
+	CMPQ         SI, $+16
+	JLT          after2
+	VMOVUPS      (AX)(DI*1), Y2
+	VMOVUPS      (CX)(DI*1), Y3
+	VMOVUPS      (DX)(DI*1), Y4
+	VMOVUPS      (BX)(DI*1), Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y5, Y3, Y3
+	VFNMADD231PS Y1, Y4, Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VMOVUPS      Y2, (AX)(DI*1)
+	VMOVUPS      32(AX)(DI*1), Y2
+	VMOVUPS      32(CX)(DI*1), Y3
+	VMOVUPS      32(DX)(DI*1), Y4
+	VMOVUPS      32(BX)(DI*1), Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y5, Y3, Y3
+	VFNMADD231PS Y1, Y4, Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VMOVUPS      Y2, 32(AX)(DI*1)
+	ADDQ         $+64, DI
+	SUBQ         $+16, SI
+	JMP          by2
+
+after2:
+by1:
+	CMPQ         SI, $+8
+	JLT          after1
+	VMOVUPS      (AX)(DI*1), Y2
+	VMOVUPS      (CX)(DI*1), Y3
+	VMOVUPS      (DX)(DI*1), Y4
+	VMOVUPS      (BX)(DI*1), Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y5, Y3, Y3
+	VFNMADD231PS Y1, Y4, Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VMOVUPS      Y2, (AX)(DI*1)
+	ADDQ         $+32, DI
+	SUBQ         $+8, SI
+	JMP          by1
+
+after1:
+	TESTQ        SI, SI
+	JZ           done
+	LEAQ         masks<>+128(SB), R8
+	NEGQ         SI
+	VMOVUPS      (R8)(SI*4), Y2
+	VMASKMOVPS   (AX)(DI*1), Y2, Y3
+	VMASKMOVPS   (CX)(DI*1), Y2, Y4
+	VMASKMOVPS   (DX)(DI*1), Y2, Y5
+	VMASKMOVPS   (BX)(DI*1), Y2, Y6
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y6, Y4, Y4
+	VFNMADD231PS Y1, Y5, Y4
+	VMULPS       Y0, Y4, Y4
+	VADDPS       Y4, Y3, Y0
+	VMASKMOVPS   Y0, Y2, (AX)(DI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func softmaxLossGradAVX2(d []float32, e []float32, inv float32, s float32)
+// Requires: AVX
+TEXT ·softmaxLossGradAVX2(SB), NOSPLIT, $0-56
+	MOVQ         d_base+0(FP), AX
+	MOVQ         e_base+24(FP), CX
+	MOVQ         d_len+8(FP), DX
+	VBROADCASTSS inv+48(FP), Y0
+	VBROADCASTSS s+52(FP), Y1
+	XORQ         BX, BX
+
+by4:
+	CMPQ    DX, $+32
+	JLT     after4
+	VMOVUPS (AX)(BX*1), Y2
+	VMOVUPS (CX)(BX*1), Y3
+	VMULPS  Y0, Y3, Y3
+	VMULPS  Y1, Y3, Y3
+	VADDPS  Y3, Y2, Y2
+	VMOVUPS Y2, (AX)(BX*1)
+	VMOVUPS 32(AX)(BX*1), Y2
+	VMOVUPS 32(CX)(BX*1), Y3
+	VMULPS  Y0, Y3, Y3
+	VMULPS  Y1, Y3, Y3
+	VADDPS  Y3, Y2, Y2
+	VMOVUPS Y2, 32(AX)(BX*1)
+	VMOVUPS 64(AX)(BX*1), Y2
+	VMOVUPS 64(CX)(BX*1), Y3
+	VMULPS  Y0, Y3, Y3
+	VMULPS  Y1, Y3, Y3
+	VADDPS  Y3, Y2, Y2
+	VMOVUPS Y2, 64(AX)(BX*1)
+	VMOVUPS 96(AX)(BX*1), Y2
+	VMOVUPS 96(CX)(BX*1), Y3
+	VMULPS  Y0, Y3, Y3
+	VMULPS  Y1, Y3, Y3
+	VADDPS  Y3, Y2, Y2
+	VMOVUPS Y2, 96(AX)(BX*1)
+	ADDQ    $+128, BX
+	SUBQ    $+32, DX
+	JMP     by4
+
+after4:
+by1:
+	CMPQ    DX, $+8
+	JLT     after1
+	VMOVUPS (AX)(BX*1), Y2
+	VMOVUPS (CX)(BX*1), Y3
+	VMULPS  Y0, Y3, Y3
+	VMULPS  Y1, Y3, Y3
+	VADDPS  Y3, Y2, Y2
+	VMOVUPS Y2, (AX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $+8, DX
+	JMP     by1
+
+after1:
+	TESTQ      DX, DX
+	JZ         done
+	LEAQ       masks<>+128(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y2
+	VMASKMOVPS (AX)(BX*1), Y2, Y3
+	VMASKMOVPS (CX)(BX*1), Y2, Y4
+	VMULPS     Y0, Y4, Y4
+	VMULPS     Y1, Y4, Y4
+	VADDPS     Y4, Y3, Y0
+	VMASKMOVPS Y0, Y2, (AX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func swigluGradFirstAVX2(dg []float32, du []float32, dy []float32, g []float32, u []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·swigluGradFirstAVX2(SB), NOSPLIT, $0-120
+	MOVQ    dg_base+0(FP), AX
+	MOVQ    du_base+24(FP), CX
+	MOVQ    dy_base+48(FP), DX
+	MOVQ    g_base+72(FP), BX
+	MOVQ    u_base+96(FP), SI
+	MOVQ    dg_len+8(FP), DI
+	VMOVUPS consts<>+704(SB), Y0
+	VMOVUPS consts<>+0(SB), Y1
+	VMOVUPS consts<>+64(SB), Y2
+	VMOVUPS consts<>+192(SB), Y3
+	XORQ    R8, R8
+
+by1:
+	CMPQ         DI, $+8
+	JLT          after1
+	VMOVUPS      (DX)(R8*1), Y4
+	VMOVUPS      (BX)(R8*1), Y5
+	VMOVUPS      (SI)(R8*1), Y6
+	VXORPS       consts<>+896(SB), Y5, Y7
+	VMAXPS       Y7, Y1, Y7
+	VMINPS       Y7, Y2, Y7
+	VMOVUPS      consts<>+128(SB), Y8
+	VFMADD213PS  Y3, Y7, Y8
+	VSUBPS       Y3, Y8, Y9
+	VFNMADD231PS consts<>+256(SB), Y9, Y7
+	VFNMADD231PS consts<>+320(SB), Y9, Y7
+	VMOVUPS      consts<>+384(SB), Y9
+	VFMADD213PS  consts<>+448(SB), Y7, Y9
+	VFMADD213PS  consts<>+512(SB), Y7, Y9
+	VFMADD213PS  consts<>+576(SB), Y7, Y9
+	VFMADD213PS  consts<>+640(SB), Y7, Y9
+	VFMADD213PS  Y0, Y7, Y9
+	VFMADD213PS  Y0, Y7, Y9
+	VPSUBD       consts<>+832(SB), Y8, Y7
+	VPSRLD       $0x01, Y7, Y8
+	VPSUBD       Y8, Y7, Y7
+	VPSLLD       $0x17, Y8, Y8
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y8, Y9, Y9
+	VMULPS       Y7, Y9, Y9
+	VADDPS       Y0, Y9, Y9
+	VDIVPS       Y9, Y5, Y5
+	VDIVPS       Y9, Y0, Y7
+	VSUBPS       Y7, Y0, Y8
+	VFMADD231PS  Y8, Y5, Y7
+	VMULPS       Y4, Y6, Y6
+	VMULPS       Y7, Y6, Y6
+	VMULPS       Y5, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VADDPS       Y6, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VADDPS       Y4, Y6, Y4
+	VMOVUPS      Y5, (AX)(R8*1)
+	VMOVUPS      Y4, (CX)(R8*1)
+	ADDQ         $+32, R8
+	SUBQ         $+8, DI
+	JMP          by1
+
+after1:
+	TESTQ        DI, DI
+	JZ           done
+	LEAQ         masks<>+128(SB), R9
+	NEGQ         DI
+	VMOVUPS      (R9)(DI*4), Y4
+	VMASKMOVPS   (DX)(R8*1), Y4, Y5
+	VMASKMOVPS   (BX)(R8*1), Y4, Y6
+	VMASKMOVPS   (SI)(R8*1), Y4, Y7
+	VXORPS       consts<>+896(SB), Y6, Y8
+	VMAXPS       Y8, Y1, Y1
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      consts<>+128(SB), Y2
+	VFMADD213PS  Y3, Y1, Y2
+	VSUBPS       Y3, Y2, Y3
+	VFNMADD231PS consts<>+256(SB), Y3, Y1
+	VFNMADD231PS consts<>+320(SB), Y3, Y1
+	VMOVUPS      consts<>+384(SB), Y3
+	VFMADD213PS  consts<>+448(SB), Y1, Y3
+	VFMADD213PS  consts<>+512(SB), Y1, Y3
+	VFMADD213PS  consts<>+576(SB), Y1, Y3
+	VFMADD213PS  consts<>+640(SB), Y1, Y3
+	VFMADD213PS  Y0, Y1, Y3
+	VFMADD213PS  Y0, Y1, Y3
+	VPSUBD       consts<>+832(SB), Y2, Y1
+	VPSRLD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y2, Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VADDPS       Y0, Y3, Y3
+	VDIVPS       Y3, Y6, Y6
+	VDIVPS       Y3, Y0, Y1
+	VSUBPS       Y1, Y0, Y0
+	VFMADD231PS  Y0, Y6, Y1
+	VMULPS       Y5, Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VMULPS       Y6, Y5, Y5
+	VXORPS       Y0, Y0, Y0
+	VADDPS       Y7, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VADDPS       Y5, Y1, Y1
+	VMASKMOVPS   Y0, Y4, (AX)(R8*1)
+	VMASKMOVPS   Y1, Y4, (CX)(R8*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func normGradFirstAVX2(dx []float32, dy []float32, x []float32, w []float32, r float32, c float32)
+// Requires: AVX, FMA3
+TEXT ·normGradFirstAVX2(SB), NOSPLIT, $0-104
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         w_base+72(FP), BX
+	MOVQ         dx_len+8(FP), SI
+	VBROADCASTSS r+96(FP), Y0
+	VBROADCASTSS c+100(FP), Y1
+	XORQ         DI, DI
+
+by2:
+	CMPQ         SI, $+16
+	JLT          after2
+	VMOVUPS      (CX)(DI*1), Y2
+	VMOVUPS      (DX)(DI*1), Y3
+	VMOVUPS      (BX)(DI*1), Y4
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y4, Y2, Y2
+	VFNMADD231PS Y1, Y3, Y2
+	VMULPS       Y0, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VADDPS       Y2, Y3, Y2
+	VMOVUPS      Y2, (AX)(DI*1)
+	VMOVUPS      32(CX)(DI*1), Y2
+	VMOVUPS      32(DX)(DI*1), Y3
+	VMOVUPS      32(BX)(DI*1), Y4
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y4, Y2, Y2
+	VFNMADD231PS Y1, Y3, Y2
+	VMULPS       Y0, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VADDPS       Y2, Y3, Y2
+	VMOVUPS      Y2, 32(AX)(DI*1)
+	ADDQ         $+64, DI
+	SUBQ         $+16, SI
+	JMP          by2
+
+after2:
+by1:
+	CMPQ         SI, $+8
+	JLT          after1
+	VMOVUPS      (CX)(DI*1), Y2
+	VMOVUPS      (DX)(DI*1), Y3
+	VMOVUPS      (BX)(DI*1), Y4
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y4, Y2, Y2
+	VFNMADD231PS Y1, Y3, Y2
+	VMULPS       Y0, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VADDPS       Y2, Y3, Y2
+	VMOVUPS      Y2, (AX)(DI*1)
+	ADDQ         $+32, DI
+	SUBQ         $+8, SI
+	JMP          by1
+
+after1:
+	TESTQ        SI, SI
+	JZ           done
+	LEAQ         masks<>+128(SB), R8
+	NEGQ         SI
+	VMOVUPS      (R8)(SI*4), Y2
+	VMASKMOVPS   (CX)(DI*1), Y2, Y3
+	VMASKMOVPS   (DX)(DI*1), Y2, Y4
+	VMASKMOVPS   (BX)(DI*1), Y2, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y5, Y3, Y3
+	VFNMADD231PS Y1, Y4, Y3
+	VMULPS       Y0, Y3, Y3
+	VXORPS       Y0, Y0, Y0
+	VADDPS       Y3, Y0, Y0
+	VMASKMOVPS   Y0, Y2, (AX)(DI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func softmaxLossGradFirstAVX2(d []float32, e []float32, inv float32, s float32)
+// Requires: AVX
+TEXT ·softmaxLossGradFirstAVX2(SB), NOSPLIT, $0-56
+	MOVQ         d_base+0(FP), AX
+	MOVQ         e_base+24(FP), CX
+	MOVQ         d_len+8(FP), DX
+	VBROADCASTSS inv+48(FP), Y0
+	VBROADCASTSS s+52(FP), Y1
+	XORQ         BX, BX
+
+by4:
+	CMPQ    DX, $+32
+	JLT     after4
+	VMOVUPS (CX)(BX*1), Y2
+	VMULPS  Y0, Y2, Y2
+	VMULPS  Y1, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VADDPS  Y2, Y3, Y2
+	VMOVUPS Y2, (AX)(BX*1)
+	VMOVUPS 32(CX)(BX*1), Y2
+	VMULPS  Y0, Y2, Y2
+	VMULPS  Y1, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VADDPS  Y2, Y3, Y2
+	VMOVUPS Y2, 32(AX)(BX*1)
+	VMOVUPS 64(CX)(BX*1), Y2
+	VMULPS  Y0, Y2, Y2
+	VMULPS  Y1, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VADDPS  Y2, Y3, Y2
+	VMOVUPS Y2, 64(AX)(BX*1)
+	VMOVUPS 96(CX)(BX*1), Y2
+	VMULPS  Y0, Y2, Y2
+	VMULPS  Y1, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VADDPS  Y2, Y3, Y2
+	VMOVUPS Y2, 96(AX)(BX*1)
+	ADDQ    $+128, BX
+	SUBQ    $+32, DX
+	JMP     by4
+
+after4:
+by1:
+	CMPQ    DX, $+8
+	JLT     after1
+	VMOVUPS (CX)(BX*1), Y2
+	VMULPS  Y0, Y2, Y2
+	VMULPS  Y1, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VADDPS  Y2, Y3, Y2
+	VMOVUPS Y2, (AX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $+8, DX
+	JMP     by1
+
+after1:
+	TESTQ      DX, DX
+	JZ         done
+	LEAQ       masks<>+128(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y2
+	VMASKMOVPS (CX)(BX*1), Y2, Y3
+	VMULPS     Y0, Y3, Y3
+	VMULPS     Y1, Y3, Y3
+	VXORPS     Y0, Y0, Y0
+	VADDPS     Y3, Y0, Y0
+	VMASKMOVPS Y0, Y2, (AX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func normGradSumAVX2(dy []float32, x []float32, w []float32, r float32) float32
+// Requires: AVX, CMOV, SSE
+TEXT ·normGradSumAVX2(SB), NOSPLIT, $0-84
+	MOVQ         dy_base+0(FP), AX
+	MOVQ         dy_len+8(FP), CX
+	MOVQ         x_base+24(FP), DX
+	MOVQ         w_base+48(FP), BX
+	VBROADCASTSS r+72(FP), Y0
+	VXORPS       X1, X1, X1
+	MOVQ         $+1024, DI
+
+block:
+	TESTQ   CX, CX
+	JZ      done
+	MOVQ    CX, SI
+	CMPQ    SI, DI
+	CMOVQGT DI, SI
+	SUBQ    SI, CX
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+
+row:
+	CMPQ    SI, $0x20
+	JLT     rest
+	VMOVUPS (AX), Y6
+	VMOVUPS (DX), Y7
+	VMULPS  Y0, Y7, Y7
+	VMOVUPS (BX), Y8
+	VMULPS  Y8, Y6, Y6
+	VMULPS  Y7, Y6, Y6
+	VADDPS  Y6, Y2, Y2
+	VMOVUPS 32(AX), Y6
+	VMOVUPS 32(DX), Y7
+	VMULPS  Y0, Y7, Y7
+	VMOVUPS 32(BX), Y8
+	VMULPS  Y8, Y6, Y6
+	VMULPS  Y7, Y6, Y6
+	VADDPS  Y6, Y3, Y3
+	VMOVUPS 64(AX), Y6
+	VMOVUPS 64(DX), Y7
+	VMULPS  Y0, Y7, Y7
+	VMOVUPS 64(BX), Y8
+	VMULPS  Y8, Y6, Y6
+	VMULPS  Y7, Y6, Y6
+	VADDPS  Y6, Y4, Y4
+	VMOVUPS 96(AX), Y6
+	VMOVUPS 96(DX), Y7
+	VMULPS  Y0, Y7, Y7
+	VMOVUPS 96(BX), Y8
+	VMULPS  Y8, Y6, Y6
+	VMULPS  Y7, Y6, Y6
+	VADDPS  Y6, Y5, Y5
+	ADDQ    $0x80, AX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, BX
+	SUBQ    $0x20, SI
+	JMP     row
+
+rest:
+	TESTQ      SI, SI
+	JZ         fold
+	LEAQ       masks<>+128(SB), R8
+	NEGQ       SI
+	VMOVUPS    (R8)(SI*4), Y6
+	VMASKMOVPS (AX), Y6, Y7
+	VMASKMOVPS (DX), Y6, Y8
+	VMULPS     Y0, Y8, Y8
+	VMASKMOVPS (BX), Y6, Y6
+	VMULPS     Y6, Y7, Y7
+	VMULPS     Y8, Y7, Y7
+	VADDPS     Y7, Y2, Y2
+	VMOVUPS    32(R8)(SI*4), Y6
+	VMASKMOVPS 32(AX), Y6, Y7
+	VMASKMOVPS 32(DX), Y6, Y8
+	VMULPS     Y0, Y8, Y8
+	VMASKMOVPS 32(BX), Y6, Y6
+	VMULPS     Y6, Y7, Y7
+	VMULPS     Y8, Y7, Y7
+	VADDPS     Y7, Y3, Y3
+	VMOVUPS    64(R8)(SI*4), Y6
+	VMASKMOVPS 64(AX), Y6, Y7
+	VMASKMOVPS 64(DX), Y6, Y8
+	VMULPS     Y0, Y8, Y8
+	VMASKMOVPS 64(BX), Y6, Y6
+	VMULPS     Y6, Y7, Y7
+	VMULPS     Y8, Y7, Y7
+	VADDPS     Y7, Y4, Y4
+	VMOVUPS    96(R8)(SI*4), Y6
+	VMASKMOVPS 96(AX), Y6, Y7
+	VMASKMOVPS 96(DX), Y6, Y8
+	VMULPS     Y0, Y8, Y8
+	VMASKMOVPS 96(BX), Y6, Y6
+	VMULPS     Y6, Y7, Y7
+	VMULPS     Y8, Y7, Y7
+	VADDPS     Y7, Y5, Y5
+
+fold:
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VEXTRACTF128 $0x00, Y2, X2
+	VADDPS       X3, X2, X2
+	VMOVHLPS     X2, X2, X3
+	VADDPS       X3, X2, X2
+	VMOVSHDUP    X2, X3
+	VADDPS       X3, X2, X2
+	VADDSS       X2, X1, X1
+	JMP          block
+
+done:
+	VZEROUPPER
+	MOVSS X1, ret+80(FP)
+	RET
+
+// func normGradSumPartAVX2(dy []float32, x []float32, w []float32, part []float32, r float32) float32
+// Requires: AVX, CMOV, FMA3, SSE
+TEXT ·normGradSumPartAVX2(SB), NOSPLIT, $0-108
+	MOVQ         dy_base+0(FP), AX
+	MOVQ         dy_len+8(FP), CX
+	MOVQ         x_base+24(FP), DX
+	MOVQ         w_base+48(FP), BX
+	VBROADCASTSS r+96(FP), Y0
+	MOVQ         part_base+72(FP), SI
+	VXORPS       X1, X1, X1
+	MOVQ         $+1024, R8
+
+block:
+	TESTQ   CX, CX
+	JZ      done
+	MOVQ    CX, DI
+	CMPQ    DI, R8
+	CMOVQGT R8, DI
+	SUBQ    DI, CX
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+
+row:
+	CMPQ        DI, $0x20
+	JLT         rest
+	VMOVUPS     (AX), Y6
+	VMOVUPS     (DX), Y7
+	VMULPS      Y0, Y7, Y7
+	VMOVUPS     (SI), Y8
+	VFMADD231PS Y7, Y6, Y8
+	VMOVUPS     Y8, (SI)
+	VMOVUPS     (BX), Y8
+	VMULPS      Y8, Y6, Y6
+	VMULPS      Y7, Y6, Y6
+	VADDPS      Y6, Y2, Y2
+	VMOVUPS     32(AX), Y6
+	VMOVUPS     32(DX), Y7
+	VMULPS      Y0, Y7, Y7
+	VMOVUPS     32(SI), Y8
+	VFMADD231PS Y7, Y6, Y8
+	VMOVUPS     Y8, 32(SI)
+	VMOVUPS     32(BX), Y8
+	VMULPS      Y8, Y6, Y6
+	VMULPS      Y7, Y6, Y6
+	VADDPS      Y6, Y3, Y3
+	VMOVUPS     64(AX), Y6
+	VMOVUPS     64(DX), Y7
+	VMULPS      Y0, Y7, Y7
+	VMOVUPS     64(SI), Y8
+	VFMADD231PS Y7, Y6, Y8
+	VMOVUPS     Y8, 64(SI)
+	VMOVUPS     64(BX), Y8
+	VMULPS      Y8, Y6, Y6
+	VMULPS      Y7, Y6, Y6
+	VADDPS      Y6, Y4, Y4
+	VMOVUPS     96(AX), Y6
+	VMOVUPS     96(DX), Y7
+	VMULPS      Y0, Y7, Y7
+	VMOVUPS     96(SI), Y8
+	VFMADD231PS Y7, Y6, Y8
+	VMOVUPS     Y8, 96(SI)
+	VMOVUPS     96(BX), Y8
+	VMULPS      Y8, Y6, Y6
+	VMULPS      Y7, Y6, Y6
+	VADDPS      Y6, Y5, Y5
+	ADDQ        $0x80, AX
+	ADDQ        $0x80, DX
+	ADDQ        $0x80, BX
+	ADDQ        $0x80, SI
+	SUBQ        $0x20, DI
+	JMP         row
+
+rest:
+	TESTQ       DI, DI
+	JZ          fold
+	LEAQ        masks<>+128(SB), R9
+	NEGQ        DI
+	VMOVUPS     (R9)(DI*4), Y6
+	VMASKMOVPS  (AX), Y6, Y7
+	VMASKMOVPS  (DX), Y6, Y8
+	VMULPS      Y0, Y8, Y8
+	VMASKMOVPS  (SI), Y6, Y9
+	VFMADD231PS Y8, Y7, Y9
+	VMASKMOVPS  Y9, Y6, (SI)
+	VMASKMOVPS  (BX), Y6, Y6
+	VMULPS      Y6, Y7, Y7
+	VMULPS      Y8, Y7, Y7
+	VADDPS      Y7, Y2, Y2
+	VMOVUPS     32(R9)(DI*4), Y6
+	VMASKMOVPS  32(AX), Y6, Y7
+	VMASKMOVPS  32(DX), Y6, Y8
+	VMULPS      Y0, Y8, Y8
+	VMASKMOVPS  32(SI), Y6, Y9
+	VFMADD231PS Y8, Y7, Y9
+	VMASKMOVPS  Y9, Y6, 32(SI)
+	VMASKMOVPS  32(BX), Y6, Y6
+	VMULPS      Y6, Y7, Y7
+	VMULPS      Y8, Y7, Y7
+	VADDPS      Y7, Y3, Y3
+	VMOVUPS     64(R9)(DI*4), Y6
+	VMASKMOVPS  64(AX), Y6, Y7
+	VMASKMOVPS  64(DX), Y6, Y8
+	VMULPS      Y0, Y8, Y8
+	VMASKMOVPS  64(SI), Y6, Y9
+	VFMADD231PS Y8, Y7, Y9
+	VMASKMOVPS  Y9, Y6, 64(SI)
+	VMASKMOVPS  64(BX), Y6, Y6
+	VMULPS      Y6, Y7, Y7
+	VMULPS      Y8, Y7, Y7
+	VADDPS      Y7, Y4, Y4
+	VMOVUPS     96(R9)(DI*4), Y6
+	VMASKMOVPS  96(AX), Y6, Y7
+	VMASKMOVPS  96(DX), Y6, Y8
+	VMULPS      Y0, Y8, Y8
+	VMASKMOVPS  96(SI), Y6, Y9
+	VFMADD231PS Y8, Y7, Y9
+	VMASKMOVPS  Y9, Y6, 96(SI)
+	VMASKMOVPS  96(BX), Y6, Y6
+	VMULPS      Y6, Y7, Y7
+	VMULPS      Y8, Y7, Y7
+	VADDPS      Y7, Y5, Y5
+
+fold:
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VEXTRACTF128 $0x00, Y2, X2
+	VADDPS       X3, X2, X2
+	VMOVHLPS     X2, X2, X3
+	VADDPS       X3, X2, X2
+	VMOVSHDUP    X2, X3
+	VADDPS       X3, X2, X2
+	VADDSS       X2, X1, X1
+	JMP          block
+
+done:
+	VZEROUPPER
+	MOVSS X1, ret+104(FP)
+	RET
+
 // func maxAVX2(x []float32) float32
 // Requires: AVX, SSE
 TEXT ·maxAVX2(SB), NOSPLIT, $0-28

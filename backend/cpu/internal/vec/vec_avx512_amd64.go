@@ -78,3 +78,33 @@ func sumSquaresAVX512(x []float32) float32
 
 //go:noescape
 func mixRowsAVX512(dst []float32, w []float32, x []float32)
+
+//go:noescape
+func softmaxGradAVX512(p []float32, d []float32, m float32, c float32, s float32)
+
+//go:noescape
+func adamWAVX512(w []float32, m []float32, v []float32, g []float32, clip float32, beta1 float32, rest1 float32, beta2 float32, rest2 float32, scale2 float32, eps float32, rate float32, decay float32)
+
+//go:noescape
+func swigluGradAVX512(dg []float32, du []float32, dy []float32, g []float32, u []float32)
+
+//go:noescape
+func normGradAVX512(dx []float32, dy []float32, x []float32, w []float32, r float32, c float32)
+
+//go:noescape
+func softmaxLossGradAVX512(d []float32, e []float32, inv float32, s float32)
+
+//go:noescape
+func swigluGradFirstAVX512(dg []float32, du []float32, dy []float32, g []float32, u []float32)
+
+//go:noescape
+func normGradFirstAVX512(dx []float32, dy []float32, x []float32, w []float32, r float32, c float32)
+
+//go:noescape
+func softmaxLossGradFirstAVX512(d []float32, e []float32, inv float32, s float32)
+
+//go:noescape
+func normGradSumAVX512(dy []float32, x []float32, w []float32, r float32) float32
+
+//go:noescape
+func normGradSumPartAVX512(dy []float32, x []float32, w []float32, part []float32, r float32) float32

@@ -2365,3 +2365,883 @@ tstore:
 done:
 	VZEROUPPER
 	RET
+
+// func softmaxGradAVX512(p []float32, d []float32, m float32, c float32, s float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·softmaxGradAVX512(SB), NOSPLIT, $0-60
+	MOVQ         p_base+0(FP), AX
+	MOVQ         d_base+24(FP), CX
+	MOVQ         p_len+8(FP), DX
+	VMOVUPS      consts<>+0(SB), Z0
+	VMOVUPS      consts<>+64(SB), Z1
+	VMOVUPS      consts<>+192(SB), Z2
+	VMOVUPS      consts<>+128(SB), Z3
+	VMOVUPS      consts<>+256(SB), Z4
+	VMOVUPS      consts<>+320(SB), Z5
+	VMOVUPS      consts<>+384(SB), Z6
+	VMOVUPS      consts<>+448(SB), Z7
+	VMOVUPS      consts<>+512(SB), Z8
+	VMOVUPS      consts<>+576(SB), Z9
+	VMOVUPS      consts<>+640(SB), Z10
+	VMOVUPS      consts<>+704(SB), Z11
+	VBROADCASTSS m+48(FP), Z12
+	VBROADCASTSS c+52(FP), Z13
+	VBROADCASTSS s+56(FP), Z14
+	XORQ         BX, BX
+
+by1:
+	CMPQ         DX, $+16
+	JLT          after1
+	VMOVUPS      (AX)(BX*1), Z15
+	VMOVUPS      (CX)(BX*1), Z16
+	VSUBPS       Z12, Z15, Z15
+	VMAXPS       Z15, Z0, Z15
+	VMINPS       Z15, Z1, Z15
+	VMOVUPS      Z3, Z17
+	VFMADD213PS  Z2, Z15, Z17
+	VSUBPS       Z2, Z17, Z17
+	VFNMADD231PS Z4, Z17, Z15
+	VFNMADD231PS Z5, Z17, Z15
+	VMOVUPS      Z6, Z18
+	VFMADD213PS  Z7, Z15, Z18
+	VFMADD213PS  Z8, Z15, Z18
+	VFMADD213PS  Z9, Z15, Z18
+	VFMADD213PS  Z10, Z15, Z18
+	VFMADD213PS  Z11, Z15, Z18
+	VFMADD213PS  Z11, Z15, Z18
+	VSCALEFPS    Z17, Z18, Z18
+	VSUBPS       Z13, Z16, Z16
+	VMULPS       Z16, Z18, Z16
+	VMULPS       Z14, Z16, Z16
+	VMOVUPS      Z18, (AX)(BX*1)
+	VMOVUPS      Z16, (CX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $+16, DX
+	JMP          by1
+
+after1:
+	TESTQ        DX, DX
+	JZ           done
+	MOVL         $0x00000001, SI
+	SHLXL        DX, SI, SI
+	DECL         SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (AX)(BX*1), K1, Z15
+	VMOVUPS.Z    (CX)(BX*1), K1, Z16
+	VSUBPS       Z12, Z15, Z12
+	VMAXPS       Z12, Z0, Z0
+	VMINPS       Z0, Z1, Z0
+	VMOVUPS      Z3, Z1
+	VFMADD213PS  Z2, Z0, Z1
+	VSUBPS       Z2, Z1, Z1
+	VFNMADD231PS Z4, Z1, Z0
+	VFNMADD231PS Z5, Z1, Z0
+	VMOVUPS      Z6, Z2
+	VFMADD213PS  Z7, Z0, Z2
+	VFMADD213PS  Z8, Z0, Z2
+	VFMADD213PS  Z9, Z0, Z2
+	VFMADD213PS  Z10, Z0, Z2
+	VFMADD213PS  Z11, Z0, Z2
+	VFMADD213PS  Z11, Z0, Z2
+	VSCALEFPS    Z1, Z2, Z2
+	VSUBPS       Z13, Z16, Z16
+	VMULPS       Z16, Z2, Z16
+	VMULPS       Z14, Z16, Z16
+	VMOVUPS      Z2, K1, (AX)(BX*1)
+	VMOVUPS      Z16, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func adamWAVX512(w []float32, m []float32, v []float32, g []float32, clip float32, beta1 float32, rest1 float32, beta2 float32, rest2 float32, scale2 float32, eps float32, rate float32, decay float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·adamWAVX512(SB), NOSPLIT, $0-132
+	MOVQ         w_base+0(FP), AX
+	MOVQ         m_base+24(FP), CX
+	MOVQ         v_base+48(FP), DX
+	MOVQ         g_base+72(FP), BX
+	MOVQ         w_len+8(FP), SI
+	VBROADCASTSS clip+96(FP), Z0
+	VBROADCASTSS beta1+100(FP), Z1
+	VBROADCASTSS rest1+104(FP), Z2
+	VBROADCASTSS beta2+108(FP), Z3
+	VBROADCASTSS rest2+112(FP), Z4
+	VBROADCASTSS scale2+116(FP), Z5
+	VBROADCASTSS eps+120(FP), Z6
+	VBROADCASTSS rate+124(FP), Z7
+	VBROADCASTSS decay+128(FP), Z8
+	XORQ         DI, DI
+
+by1:
+	CMPQ    SI, $+16
+	JLT     after1
+	VMOVUPS (AX)(DI*1), Z9
+	VMOVUPS (CX)(DI*1), Z10
+	VMOVUPS (DX)(DI*1), Z11
+	VMOVUPS (BX)(DI*1), Z12
+	VMULPS  Z0, Z12, Z12
+	VMULPS  Z2, Z12, Z13
+	VMULPS  Z1, Z10, Z10
+	VADDPS  Z13, Z10, Z10
+	VMULPS  Z12, Z12, Z12
+	VMULPS  Z4, Z12, Z12
+	VMULPS  Z3, Z11, Z11
+	VADDPS  Z12, Z11, Z11
+	VMULPS  Z5, Z11, Z13
+	VSQRTPS Z13, Z13
+	VADDPS  Z6, Z13, Z13
+	VDIVPS  Z13, Z10, Z13
+	VMULPS  Z7, Z13, Z13
+	VMULPS  Z8, Z9, Z9
+	VSUBPS  Z13, Z9, Z9
+	VMOVUPS Z9, (AX)(DI*1)
+	VMOVUPS Z10, (CX)(DI*1)
+	VMOVUPS Z11, (DX)(DI*1)
+	ADDQ    $+64, DI
+	SUBQ    $+16, SI
+	JMP     by1
+
+after1:
+	TESTQ     SI, SI
+	JZ        done
+	MOVL      $0x00000001, R8
+	SHLXL     SI, R8, R8
+	DECL      R8
+	KMOVW     R8, K1
+	VMOVUPS.Z (AX)(DI*1), K1, Z9
+	VMOVUPS.Z (CX)(DI*1), K1, Z10
+	VMOVUPS.Z (DX)(DI*1), K1, Z11
+	VMOVUPS.Z (BX)(DI*1), K1, Z12
+	VMULPS    Z0, Z12, Z12
+	VMULPS    Z2, Z12, Z0
+	VMULPS    Z1, Z10, Z10
+	VADDPS    Z0, Z10, Z10
+	VMULPS    Z12, Z12, Z12
+	VMULPS    Z4, Z12, Z12
+	VMULPS    Z3, Z11, Z11
+	VADDPS    Z12, Z11, Z11
+	VMULPS    Z5, Z11, Z0
+	VSQRTPS   Z0, Z0
+	VADDPS    Z6, Z0, Z0
+	VDIVPS    Z0, Z10, Z0
+	VMULPS    Z7, Z0, Z0
+	VMULPS    Z8, Z9, Z9
+	VSUBPS    Z0, Z9, Z9
+	VMOVUPS   Z9, K1, (AX)(DI*1)
+	VMOVUPS   Z10, K1, (CX)(DI*1)
+	VMOVUPS   Z11, K1, (DX)(DI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func swigluGradAVX512(dg []float32, du []float32, dy []float32, g []float32, u []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·swigluGradAVX512(SB), NOSPLIT, $0-120
+	MOVQ    dg_base+0(FP), AX
+	MOVQ    du_base+24(FP), CX
+	MOVQ    dy_base+48(FP), DX
+	MOVQ    g_base+72(FP), BX
+	MOVQ    u_base+96(FP), SI
+	MOVQ    dg_len+8(FP), DI
+	VMOVUPS consts<>+704(SB), Z0
+	VMOVUPS consts<>+0(SB), Z1
+	VMOVUPS consts<>+64(SB), Z2
+	VMOVUPS consts<>+192(SB), Z3
+	VMOVUPS consts<>+128(SB), Z4
+	VMOVUPS consts<>+256(SB), Z5
+	VMOVUPS consts<>+320(SB), Z6
+	VMOVUPS consts<>+384(SB), Z7
+	VMOVUPS consts<>+448(SB), Z8
+	VMOVUPS consts<>+512(SB), Z9
+	VMOVUPS consts<>+576(SB), Z10
+	VMOVUPS consts<>+640(SB), Z11
+	VMOVUPS consts<>+896(SB), Z12
+	XORQ    R8, R8
+
+by1:
+	CMPQ         DI, $+16
+	JLT          after1
+	VMOVUPS      (AX)(R8*1), Z13
+	VMOVUPS      (CX)(R8*1), Z14
+	VMOVUPS      (DX)(R8*1), Z15
+	VMOVUPS      (BX)(R8*1), Z16
+	VMOVUPS      (SI)(R8*1), Z17
+	VXORPS       Z12, Z16, Z18
+	VMAXPS       Z18, Z1, Z18
+	VMINPS       Z18, Z2, Z18
+	VMOVUPS      Z4, Z19
+	VFMADD213PS  Z3, Z18, Z19
+	VSUBPS       Z3, Z19, Z19
+	VFNMADD231PS Z5, Z19, Z18
+	VFNMADD231PS Z6, Z19, Z18
+	VMOVUPS      Z7, Z20
+	VFMADD213PS  Z8, Z18, Z20
+	VFMADD213PS  Z9, Z18, Z20
+	VFMADD213PS  Z10, Z18, Z20
+	VFMADD213PS  Z11, Z18, Z20
+	VFMADD213PS  Z0, Z18, Z20
+	VFMADD213PS  Z0, Z18, Z20
+	VSCALEFPS    Z19, Z20, Z20
+	VADDPS       Z0, Z20, Z20
+	VDIVPS       Z20, Z16, Z16
+	VDIVPS       Z20, Z0, Z18
+	VSUBPS       Z18, Z0, Z19
+	VFMADD231PS  Z19, Z16, Z18
+	VMULPS       Z15, Z17, Z17
+	VMULPS       Z18, Z17, Z17
+	VMULPS       Z16, Z15, Z15
+	VADDPS       Z17, Z13, Z13
+	VADDPS       Z15, Z14, Z14
+	VMOVUPS      Z13, (AX)(R8*1)
+	VMOVUPS      Z14, (CX)(R8*1)
+	ADDQ         $+64, R8
+	SUBQ         $+16, DI
+	JMP          by1
+
+after1:
+	TESTQ        DI, DI
+	JZ           done
+	MOVL         $0x00000001, R9
+	SHLXL        DI, R9, R9
+	DECL         R9
+	KMOVW        R9, K1
+	VMOVUPS.Z    (AX)(R8*1), K1, Z13
+	VMOVUPS.Z    (CX)(R8*1), K1, Z14
+	VMOVUPS.Z    (DX)(R8*1), K1, Z15
+	VMOVUPS.Z    (BX)(R8*1), K1, Z16
+	VMOVUPS.Z    (SI)(R8*1), K1, Z17
+	VXORPS       Z12, Z16, Z12
+	VMAXPS       Z12, Z1, Z1
+	VMINPS       Z1, Z2, Z1
+	VMOVUPS      Z4, Z2
+	VFMADD213PS  Z3, Z1, Z2
+	VSUBPS       Z3, Z2, Z2
+	VFNMADD231PS Z5, Z2, Z1
+	VFNMADD231PS Z6, Z2, Z1
+	VMOVUPS      Z7, Z3
+	VFMADD213PS  Z8, Z1, Z3
+	VFMADD213PS  Z9, Z1, Z3
+	VFMADD213PS  Z10, Z1, Z3
+	VFMADD213PS  Z11, Z1, Z3
+	VFMADD213PS  Z0, Z1, Z3
+	VFMADD213PS  Z0, Z1, Z3
+	VSCALEFPS    Z2, Z3, Z3
+	VADDPS       Z0, Z3, Z3
+	VDIVPS       Z3, Z16, Z16
+	VDIVPS       Z3, Z0, Z1
+	VSUBPS       Z1, Z0, Z0
+	VFMADD231PS  Z0, Z16, Z1
+	VMULPS       Z15, Z17, Z17
+	VMULPS       Z1, Z17, Z17
+	VMULPS       Z16, Z15, Z15
+	VADDPS       Z17, Z13, Z0
+	VADDPS       Z15, Z14, Z1
+	VMOVUPS      Z0, K1, (AX)(R8*1)
+	VMOVUPS      Z1, K1, (CX)(R8*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func normGradAVX512(dx []float32, dy []float32, x []float32, w []float32, r float32, c float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·normGradAVX512(SB), NOSPLIT, $0-104
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         w_base+72(FP), BX
+	MOVQ         dx_len+8(FP), SI
+	VBROADCASTSS r+96(FP), Z0
+	VBROADCASTSS c+100(FP), Z1
+	XORQ         DI, DI
+
+by2:
+	CMPQ         SI, $+32
+	JLT          after2
+	VMOVUPS      (AX)(DI*1), Z2
+	VMOVUPS      (CX)(DI*1), Z3
+	VMOVUPS      (DX)(DI*1), Z4
+	VMOVUPS      (BX)(DI*1), Z5
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z5, Z3, Z3
+	VFNMADD231PS Z1, Z4, Z3
+	VMULPS       Z0, Z3, Z3
+	VADDPS       Z3, Z2, Z2
+	VMOVUPS      Z2, (AX)(DI*1)
+	VMOVUPS      64(AX)(DI*1), Z2
+	VMOVUPS      64(CX)(DI*1), Z3
+	VMOVUPS      64(DX)(DI*1), Z4
+	VMOVUPS      64(BX)(DI*1), Z5
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z5, Z3, Z3
+	VFNMADD231PS Z1, Z4, Z3
+	VMULPS       Z0, Z3, Z3
+	VADDPS       Z3, Z2, Z2
+	VMOVUPS      Z2, 64(AX)(DI*1)
+	ADDQ         $+128, DI
+	SUBQ         $+32, SI
+	JMP          by2
+
+after2:
+by1:
+	CMPQ         SI, $+16
+	JLT          after1
+	VMOVUPS      (AX)(DI*1), Z2
+	VMOVUPS      (CX)(DI*1), Z3
+	VMOVUPS      (DX)(DI*1), Z4
+	VMOVUPS      (BX)(DI*1), Z5
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z5, Z3, Z3
+	VFNMADD231PS Z1, Z4, Z3
+	VMULPS       Z0, Z3, Z3
+	VADDPS       Z3, Z2, Z2
+	VMOVUPS      Z2, (AX)(DI*1)
+	ADDQ         $+64, DI
+	SUBQ         $+16, SI
+	JMP          by1
+
+after1:
+	TESTQ        SI, SI
+	JZ           done
+	MOVL         $0x00000001, R8
+	SHLXL        SI, R8, R8
+	DECL         R8
+	KMOVW        R8, K1
+	VMOVUPS.Z    (AX)(DI*1), K1, Z2
+	VMOVUPS.Z    (CX)(DI*1), K1, Z3
+	VMOVUPS.Z    (DX)(DI*1), K1, Z4
+	VMOVUPS.Z    (BX)(DI*1), K1, Z5
+	VMULPS       Z0, Z4, Z4
+	VMULPS       Z5, Z3, Z3
+	VFNMADD231PS Z1, Z4, Z3
+	VMULPS       Z0, Z3, Z3
+	VADDPS       Z3, Z2, Z0
+	VMOVUPS      Z0, K1, (AX)(DI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func softmaxLossGradAVX512(d []float32, e []float32, inv float32, s float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·softmaxLossGradAVX512(SB), NOSPLIT, $0-56
+	MOVQ         d_base+0(FP), AX
+	MOVQ         e_base+24(FP), CX
+	MOVQ         d_len+8(FP), DX
+	VBROADCASTSS inv+48(FP), Z0
+	VBROADCASTSS s+52(FP), Z1
+	XORQ         BX, BX
+
+by4:
+	CMPQ    DX, $+64
+	JLT     after4
+	VMOVUPS (AX)(BX*1), Z2
+	VMOVUPS (CX)(BX*1), Z3
+	VMULPS  Z0, Z3, Z3
+	VMULPS  Z1, Z3, Z3
+	VADDPS  Z3, Z2, Z2
+	VMOVUPS Z2, (AX)(BX*1)
+	VMOVUPS 64(AX)(BX*1), Z2
+	VMOVUPS 64(CX)(BX*1), Z3
+	VMULPS  Z0, Z3, Z3
+	VMULPS  Z1, Z3, Z3
+	VADDPS  Z3, Z2, Z2
+	VMOVUPS Z2, 64(AX)(BX*1)
+	VMOVUPS 128(AX)(BX*1), Z2
+	VMOVUPS 128(CX)(BX*1), Z3
+	VMULPS  Z0, Z3, Z3
+	VMULPS  Z1, Z3, Z3
+	VADDPS  Z3, Z2, Z2
+	VMOVUPS Z2, 128(AX)(BX*1)
+	VMOVUPS 192(AX)(BX*1), Z2
+	VMOVUPS 192(CX)(BX*1), Z3
+	VMULPS  Z0, Z3, Z3
+	VMULPS  Z1, Z3, Z3
+	VADDPS  Z3, Z2, Z2
+	VMOVUPS Z2, 192(AX)(BX*1)
+	ADDQ    $+256, BX
+	SUBQ    $+64, DX
+	JMP     by4
+
+after4:
+by1:
+	CMPQ    DX, $+16
+	JLT     after1
+	VMOVUPS (AX)(BX*1), Z2
+	VMOVUPS (CX)(BX*1), Z3
+	VMULPS  Z0, Z3, Z3
+	VMULPS  Z1, Z3, Z3
+	VADDPS  Z3, Z2, Z2
+	VMOVUPS Z2, (AX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $+16, DX
+	JMP     by1
+
+after1:
+	TESTQ     DX, DX
+	JZ        done
+	MOVL      $0x00000001, SI
+	SHLXL     DX, SI, SI
+	DECL      SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (AX)(BX*1), K1, Z2
+	VMOVUPS.Z (CX)(BX*1), K1, Z3
+	VMULPS    Z0, Z3, Z3
+	VMULPS    Z1, Z3, Z3
+	VADDPS    Z3, Z2, Z0
+	VMOVUPS   Z0, K1, (AX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func swigluGradFirstAVX512(dg []float32, du []float32, dy []float32, g []float32, u []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·swigluGradFirstAVX512(SB), NOSPLIT, $0-120
+	MOVQ    dg_base+0(FP), AX
+	MOVQ    du_base+24(FP), CX
+	MOVQ    dy_base+48(FP), DX
+	MOVQ    g_base+72(FP), BX
+	MOVQ    u_base+96(FP), SI
+	MOVQ    dg_len+8(FP), DI
+	VMOVUPS consts<>+704(SB), Z0
+	VMOVUPS consts<>+0(SB), Z1
+	VMOVUPS consts<>+64(SB), Z2
+	VMOVUPS consts<>+192(SB), Z3
+	VMOVUPS consts<>+128(SB), Z4
+	VMOVUPS consts<>+256(SB), Z5
+	VMOVUPS consts<>+320(SB), Z6
+	VMOVUPS consts<>+384(SB), Z7
+	VMOVUPS consts<>+448(SB), Z8
+	VMOVUPS consts<>+512(SB), Z9
+	VMOVUPS consts<>+576(SB), Z10
+	VMOVUPS consts<>+640(SB), Z11
+	VMOVUPS consts<>+896(SB), Z12
+	XORQ    R8, R8
+
+by1:
+	CMPQ         DI, $+16
+	JLT          after1
+	VMOVUPS      (DX)(R8*1), Z13
+	VMOVUPS      (BX)(R8*1), Z14
+	VMOVUPS      (SI)(R8*1), Z15
+	VXORPS       Z12, Z14, Z16
+	VMAXPS       Z16, Z1, Z16
+	VMINPS       Z16, Z2, Z16
+	VMOVUPS      Z4, Z21
+	VFMADD213PS  Z3, Z16, Z21
+	VSUBPS       Z3, Z21, Z21
+	VFNMADD231PS Z5, Z21, Z16
+	VFNMADD231PS Z6, Z21, Z16
+	VMOVUPS      Z7, Z22
+	VFMADD213PS  Z8, Z16, Z22
+	VFMADD213PS  Z9, Z16, Z22
+	VFMADD213PS  Z10, Z16, Z22
+	VFMADD213PS  Z11, Z16, Z22
+	VFMADD213PS  Z0, Z16, Z22
+	VFMADD213PS  Z0, Z16, Z22
+	VSCALEFPS    Z21, Z22, Z22
+	VADDPS       Z0, Z22, Z22
+	VDIVPS       Z22, Z14, Z14
+	VDIVPS       Z22, Z0, Z16
+	VSUBPS       Z16, Z0, Z21
+	VFMADD231PS  Z21, Z14, Z16
+	VMULPS       Z13, Z15, Z15
+	VMULPS       Z16, Z15, Z15
+	VMULPS       Z14, Z13, Z13
+	VPXORD       Z17, Z17, Z17
+	VADDPS       Z15, Z17, Z14
+	VPXORD       Z18, Z18, Z18
+	VADDPS       Z13, Z18, Z13
+	VMOVUPS      Z14, (AX)(R8*1)
+	VMOVUPS      Z13, (CX)(R8*1)
+	ADDQ         $+64, R8
+	SUBQ         $+16, DI
+	JMP          by1
+
+after1:
+	TESTQ        DI, DI
+	JZ           done
+	MOVL         $0x00000001, R9
+	SHLXL        DI, R9, R9
+	DECL         R9
+	KMOVW        R9, K1
+	VMOVUPS.Z    (DX)(R8*1), K1, Z13
+	VMOVUPS.Z    (BX)(R8*1), K1, Z14
+	VMOVUPS.Z    (SI)(R8*1), K1, Z15
+	VXORPS       Z12, Z14, Z12
+	VMAXPS       Z12, Z1, Z1
+	VMINPS       Z1, Z2, Z1
+	VMOVUPS      Z4, Z2
+	VFMADD213PS  Z3, Z1, Z2
+	VSUBPS       Z3, Z2, Z2
+	VFNMADD231PS Z5, Z2, Z1
+	VFNMADD231PS Z6, Z2, Z1
+	VMOVUPS      Z7, Z3
+	VFMADD213PS  Z8, Z1, Z3
+	VFMADD213PS  Z9, Z1, Z3
+	VFMADD213PS  Z10, Z1, Z3
+	VFMADD213PS  Z11, Z1, Z3
+	VFMADD213PS  Z0, Z1, Z3
+	VFMADD213PS  Z0, Z1, Z3
+	VSCALEFPS    Z2, Z3, Z3
+	VADDPS       Z0, Z3, Z3
+	VDIVPS       Z3, Z14, Z14
+	VDIVPS       Z3, Z0, Z1
+	VSUBPS       Z1, Z0, Z0
+	VFMADD231PS  Z0, Z14, Z1
+	VMULPS       Z13, Z15, Z15
+	VMULPS       Z1, Z15, Z15
+	VMULPS       Z14, Z13, Z13
+	VPXORD       Z19, Z19, Z19
+	VADDPS       Z15, Z19, Z0
+	VPXORD       Z20, Z20, Z20
+	VADDPS       Z13, Z20, Z1
+	VMOVUPS      Z0, K1, (AX)(R8*1)
+	VMOVUPS      Z1, K1, (CX)(R8*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func normGradFirstAVX512(dx []float32, dy []float32, x []float32, w []float32, r float32, c float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·normGradFirstAVX512(SB), NOSPLIT, $0-104
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         w_base+72(FP), BX
+	MOVQ         dx_len+8(FP), SI
+	VBROADCASTSS r+96(FP), Z0
+	VBROADCASTSS c+100(FP), Z1
+	XORQ         DI, DI
+
+by2:
+	CMPQ         SI, $+32
+	JLT          after2
+	VMOVUPS      (CX)(DI*1), Z2
+	VMOVUPS      (DX)(DI*1), Z3
+	VMOVUPS      (BX)(DI*1), Z4
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z4, Z2, Z2
+	VFNMADD231PS Z1, Z3, Z2
+	VMULPS       Z0, Z2, Z2
+	VPXORD       Z5, Z5, Z5
+	VADDPS       Z2, Z5, Z2
+	VMOVUPS      Z2, (AX)(DI*1)
+	VMOVUPS      64(CX)(DI*1), Z2
+	VMOVUPS      64(DX)(DI*1), Z3
+	VMOVUPS      64(BX)(DI*1), Z4
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z4, Z2, Z2
+	VFNMADD231PS Z1, Z3, Z2
+	VMULPS       Z0, Z2, Z2
+	VPXORD       Z6, Z6, Z6
+	VADDPS       Z2, Z6, Z2
+	VMOVUPS      Z2, 64(AX)(DI*1)
+	ADDQ         $+128, DI
+	SUBQ         $+32, SI
+	JMP          by2
+
+after2:
+by1:
+	CMPQ         SI, $+16
+	JLT          after1
+	VMOVUPS      (CX)(DI*1), Z2
+	VMOVUPS      (DX)(DI*1), Z3
+	VMOVUPS      (BX)(DI*1), Z4
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z4, Z2, Z2
+	VFNMADD231PS Z1, Z3, Z2
+	VMULPS       Z0, Z2, Z2
+	VPXORD       Z7, Z7, Z7
+	VADDPS       Z2, Z7, Z2
+	VMOVUPS      Z2, (AX)(DI*1)
+	ADDQ         $+64, DI
+	SUBQ         $+16, SI
+	JMP          by1
+
+after1:
+	TESTQ        SI, SI
+	JZ           done
+	MOVL         $0x00000001, R8
+	SHLXL        SI, R8, R8
+	DECL         R8
+	KMOVW        R8, K1
+	VMOVUPS.Z    (CX)(DI*1), K1, Z2
+	VMOVUPS.Z    (DX)(DI*1), K1, Z3
+	VMOVUPS.Z    (BX)(DI*1), K1, Z4
+	VMULPS       Z0, Z3, Z3
+	VMULPS       Z4, Z2, Z2
+	VFNMADD231PS Z1, Z3, Z2
+	VMULPS       Z0, Z2, Z2
+	VPXORD       Z8, Z8, Z8
+	VADDPS       Z2, Z8, Z0
+	VMOVUPS      Z0, K1, (AX)(DI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func softmaxLossGradFirstAVX512(d []float32, e []float32, inv float32, s float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·softmaxLossGradFirstAVX512(SB), NOSPLIT, $0-56
+	MOVQ         d_base+0(FP), AX
+	MOVQ         e_base+24(FP), CX
+	MOVQ         d_len+8(FP), DX
+	VBROADCASTSS inv+48(FP), Z0
+	VBROADCASTSS s+52(FP), Z1
+	XORQ         BX, BX
+
+by4:
+	CMPQ    DX, $+64
+	JLT     after4
+	VMOVUPS (CX)(BX*1), Z2
+	VMULPS  Z0, Z2, Z2
+	VMULPS  Z1, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VADDPS  Z2, Z3, Z2
+	VMOVUPS Z2, (AX)(BX*1)
+	VMOVUPS 64(CX)(BX*1), Z2
+	VMULPS  Z0, Z2, Z2
+	VMULPS  Z1, Z2, Z2
+	VPXORD  Z4, Z4, Z4
+	VADDPS  Z2, Z4, Z2
+	VMOVUPS Z2, 64(AX)(BX*1)
+	VMOVUPS 128(CX)(BX*1), Z2
+	VMULPS  Z0, Z2, Z2
+	VMULPS  Z1, Z2, Z2
+	VPXORD  Z5, Z5, Z5
+	VADDPS  Z2, Z5, Z2
+	VMOVUPS Z2, 128(AX)(BX*1)
+	VMOVUPS 192(CX)(BX*1), Z2
+	VMULPS  Z0, Z2, Z2
+	VMULPS  Z1, Z2, Z2
+	VPXORD  Z6, Z6, Z6
+	VADDPS  Z2, Z6, Z2
+	VMOVUPS Z2, 192(AX)(BX*1)
+	ADDQ    $+256, BX
+	SUBQ    $+64, DX
+	JMP     by4
+
+after4:
+by1:
+	CMPQ    DX, $+16
+	JLT     after1
+	VMOVUPS (CX)(BX*1), Z2
+	VMULPS  Z0, Z2, Z2
+	VMULPS  Z1, Z2, Z2
+	VPXORD  Z7, Z7, Z7
+	VADDPS  Z2, Z7, Z2
+	VMOVUPS Z2, (AX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $+16, DX
+	JMP     by1
+
+after1:
+	TESTQ     DX, DX
+	JZ        done
+	MOVL      $0x00000001, SI
+	SHLXL     DX, SI, SI
+	DECL      SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (CX)(BX*1), K1, Z2
+	VMULPS    Z0, Z2, Z2
+	VMULPS    Z1, Z2, Z2
+	VPXORD    Z8, Z8, Z8
+	VADDPS    Z2, Z8, Z0
+	VMOVUPS   Z0, K1, (AX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func normGradSumAVX512(dy []float32, x []float32, w []float32, r float32) float32
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, SSE
+TEXT ·normGradSumAVX512(SB), NOSPLIT, $0-84
+	MOVQ         dy_base+0(FP), AX
+	MOVQ         dy_len+8(FP), CX
+	MOVQ         x_base+24(FP), DX
+	MOVQ         w_base+48(FP), BX
+	VBROADCASTSS r+72(FP), Z0
+	VXORPS       X1, X1, X1
+	MOVQ         $+1024, DI
+
+block:
+	TESTQ   CX, CX
+	JZ      done
+	MOVQ    CX, SI
+	CMPQ    SI, DI
+	CMOVQGT DI, SI
+	SUBQ    SI, CX
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+
+row:
+	CMPQ    SI, $0x20
+	JLT     rest
+	VMOVUPS (AX), Z4
+	VMOVUPS (DX), Z5
+	VMULPS  Z0, Z5, Z5
+	VMOVUPS (BX), Z6
+	VMULPS  Z6, Z4, Z4
+	VMULPS  Z5, Z4, Z4
+	VADDPS  Z4, Z2, Z2
+	VMOVUPS 64(AX), Z4
+	VMOVUPS 64(DX), Z5
+	VMULPS  Z0, Z5, Z5
+	VMOVUPS 64(BX), Z6
+	VMULPS  Z6, Z4, Z4
+	VMULPS  Z5, Z4, Z4
+	VADDPS  Z4, Z3, Z3
+	ADDQ    $0x80, AX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, BX
+	SUBQ    $0x20, SI
+	JMP     row
+
+rest:
+	TESTQ     SI, SI
+	JZ        fold
+	MOVL      $0x00000001, R8
+	SHLXL     SI, R8, R8
+	DECL      R8
+	KMOVW     R8, K1
+	VMOVUPS.Z (AX), K1, Z4
+	VMOVUPS.Z (DX), K1, Z5
+	VMULPS    Z0, Z5, Z5
+	VMOVUPS.Z (BX), K1, Z6
+	VMULPS    Z6, Z4, Z4
+	VMULPS    Z5, Z4, Z4
+	VADDPS    Z4, Z2, Z2
+	SHRL      $0x10, R8
+	KMOVW     R8, K1
+	VMOVUPS.Z 64(AX), K1, Z4
+	VMOVUPS.Z 64(DX), K1, Z5
+	VMULPS    Z0, Z5, Z5
+	VMOVUPS.Z 64(BX), K1, Z6
+	VMULPS    Z6, Z4, Z4
+	VMULPS    Z5, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+
+fold:
+	VADDPS        Z3, Z2, Z2
+	VEXTRACTF32X8 $0x01, Z2, Y4
+	VADDPS        Y4, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X4
+	VEXTRACTF128  $0x00, Y2, X5
+	VADDPS        X4, X5, X5
+	VMOVHLPS      X5, X5, X4
+	VADDPS        X4, X5, X5
+	VMOVSHDUP     X5, X4
+	VADDPS        X4, X5, X5
+	VADDSS        X5, X1, X1
+	JMP           block
+
+done:
+	VZEROUPPER
+	MOVSS X1, ret+80(FP)
+	RET
+
+// func normGradSumPartAVX512(dy []float32, x []float32, w []float32, part []float32, r float32) float32
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, SSE
+TEXT ·normGradSumPartAVX512(SB), NOSPLIT, $0-108
+	MOVQ         dy_base+0(FP), AX
+	MOVQ         dy_len+8(FP), CX
+	MOVQ         x_base+24(FP), DX
+	MOVQ         w_base+48(FP), BX
+	VBROADCASTSS r+96(FP), Z0
+	MOVQ         part_base+72(FP), SI
+	VXORPS       X1, X1, X1
+	MOVQ         $+1024, R8
+
+block:
+	TESTQ   CX, CX
+	JZ      done
+	MOVQ    CX, DI
+	CMPQ    DI, R8
+	CMOVQGT R8, DI
+	SUBQ    DI, CX
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+
+row:
+	CMPQ        DI, $0x20
+	JLT         rest
+	VMOVUPS     (AX), Z4
+	VMOVUPS     (DX), Z5
+	VMULPS      Z0, Z5, Z5
+	VMOVUPS     (SI), Z6
+	VFMADD231PS Z5, Z4, Z6
+	VMOVUPS     Z6, (SI)
+	VMOVUPS     (BX), Z6
+	VMULPS      Z6, Z4, Z4
+	VMULPS      Z5, Z4, Z4
+	VADDPS      Z4, Z2, Z2
+	VMOVUPS     64(AX), Z4
+	VMOVUPS     64(DX), Z5
+	VMULPS      Z0, Z5, Z5
+	VMOVUPS     64(SI), Z6
+	VFMADD231PS Z5, Z4, Z6
+	VMOVUPS     Z6, 64(SI)
+	VMOVUPS     64(BX), Z6
+	VMULPS      Z6, Z4, Z4
+	VMULPS      Z5, Z4, Z4
+	VADDPS      Z4, Z3, Z3
+	ADDQ        $0x80, AX
+	ADDQ        $0x80, DX
+	ADDQ        $0x80, BX
+	ADDQ        $0x80, SI
+	SUBQ        $0x20, DI
+	JMP         row
+
+rest:
+	TESTQ       DI, DI
+	JZ          fold
+	MOVL        $0x00000001, R9
+	SHLXL       DI, R9, R9
+	DECL        R9
+	KMOVW       R9, K1
+	VMOVUPS.Z   (AX), K1, Z4
+	VMOVUPS.Z   (DX), K1, Z5
+	VMULPS      Z0, Z5, Z5
+	VMOVUPS.Z   (SI), K1, Z6
+	VFMADD231PS Z5, Z4, Z6
+	VMOVUPS     Z6, K1, (SI)
+	VMOVUPS.Z   (BX), K1, Z6
+	VMULPS      Z6, Z4, Z4
+	VMULPS      Z5, Z4, Z4
+	VADDPS      Z4, Z2, Z2
+	SHRL        $0x10, R9
+	KMOVW       R9, K1
+	VMOVUPS.Z   64(AX), K1, Z4
+	VMOVUPS.Z   64(DX), K1, Z5
+	VMULPS      Z0, Z5, Z5
+	VMOVUPS.Z   64(SI), K1, Z6
+	VFMADD231PS Z5, Z4, Z6
+	VMOVUPS     Z6, K1, 64(SI)
+	VMOVUPS.Z   64(BX), K1, Z6
+	VMULPS      Z6, Z4, Z4
+	VMULPS      Z5, Z4, Z4
+	VADDPS      Z4, Z3, Z3
+
+fold:
+	VADDPS        Z3, Z2, Z2
+	VEXTRACTF32X8 $0x01, Z2, Y4
+	VADDPS        Y4, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X4
+	VEXTRACTF128  $0x00, Y2, X5
+	VADDPS        X4, X5, X5
+	VMOVHLPS      X5, X5, X4
+	VADDPS        X4, X5, X5
+	VMOVSHDUP     X5, X4
+	VADDPS        X4, X5, X5
+	VADDSS        X5, X1, X1
+	JMP           block
+
+done:
+	VZEROUPPER
+	MOVSS X1, ret+104(FP)
+	RET

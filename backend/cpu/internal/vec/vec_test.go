@@ -76,7 +76,42 @@ var ops = map[string]func(k *Kernels, dst, a, b, c, d []float32, s float32){
 		k.LayerNorm(dst, a, nil, b, 1e-5)
 	},
 	"LayerNorm bare": func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.LayerNorm(dst, a, nil, nil, 1e-5) },
-	"Softmax":        func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Softmax(dst, a) },
+	"SoftmaxGrad": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
+		p := append([]float32(nil), b...)
+		k.SoftmaxGrad(p, dst, s, 0.5, -1.5)
+		k.Mul(dst, dst, p)
+	},
+	"SwiGLUGrad": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
+		up := append([]float32(nil), b...)
+		k.SwiGLUGrad(dst, up, b, c, d, make([]float32, 3*len(dst)), false)
+		k.Add(dst, dst, up)
+	},
+	"SwiGLUGrad first": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
+		up := append([]float32(nil), b...)
+		k.SwiGLUGrad(dst, up, b, c, d, make([]float32, 3*len(dst)), true)
+		k.Add(dst, dst, up)
+	},
+	"RMSNormGrad": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
+		part := append([]float32(nil), a...)
+		k.RMSNormGrad(dst, part, b, c, d, make([]float32, 3*len(dst)), 1e-6, false)
+		k.Add(dst, dst, part)
+	},
+	"RMSNormGrad first, no part": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
+		k.RMSNormGrad(dst, nil, b, c, d, make([]float32, 3*len(dst)), 1e-6, true)
+	},
+	"SoftmaxLossGrad": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
+		k.SoftmaxLossGrad(dst, append([]float32(nil), b...), 0.3, len(dst)/2, s, false)
+	},
+	"SoftmaxLossGrad first": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
+		k.SoftmaxLossGrad(dst, append([]float32(nil), b...), 0.3, len(dst)/2, s, true)
+	},
+	"AdamW": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
+		m, v := append([]float32(nil), b...), append([]float32(nil), c...)
+		k.AdamW(dst, m, v, d, &AdamWStep{Beta1: 0.9, Rest1: 0.1, Beta2: 0.99, Rest2: 0.01, Scale2: 1.2, Rate: 0.01, Decay: 0.999, Eps: 1e-8, Clip: 0.7})
+		k.Mul(m, m, v)
+		k.Add(dst, dst, m)
+	},
+	"Softmax": func(k *Kernels, dst, a, b, c, d []float32, s float32) { k.Softmax(dst, a) },
 	"Conv4SiLU": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
 		k.Conv4SiLU(dst, &[4][]float32{b, c, d, b}, &[4][]float32{c, b, b, d}, nil)
 	},

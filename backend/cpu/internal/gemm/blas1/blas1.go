@@ -55,6 +55,26 @@ func chainsGeneric(acc *[atOnce]float32, x, y []float32, blocks, n int) {
 	}
 }
 
+// Dots writes dst[r] = DOT(x[r·ldx:], y[r·ldy:]) of n terms for all of dst. Rows run
+// side by side, which their chains by themselves cannot.
+func Dots(s isa.Set, dst, x []float32, ldx int, y []float32, ldy, n int) {
+	r := 0
+	for ; rowsAtOnce(s) && n > 0 && n%4 == 0 && r+8 <= len(dst); r += 8 {
+		x, y, d := x[r*ldx:][:7*ldx+n], y[r*ldy:][:7*ldy+n], dst[r:][:8]
+		clear(d)
+		for b := 0; b < n; b += kb {
+			var acc [8]float32
+			rows(&acc, &x[b], ldx, &y[b], ldy, min(kb, n-b))
+			for i, a := range acc {
+				d[i] += a
+			}
+		}
+	}
+	for ; r < len(dst); r++ {
+		dst[r] = Dot(s, x[r*ldx:][:n], y[r*ldy:][:n])
+	}
+}
+
 // Axpy sets y[i] = FMA(a, x[i], y[i]) for i < len(x); len(y) >= len(x). y may be
 // x itself but not overlap it otherwise.
 func Axpy(s isa.Set, a float32, x, y []float32) {

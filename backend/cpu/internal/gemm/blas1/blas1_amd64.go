@@ -33,6 +33,13 @@ func chains(s isa.Set, acc *[atOnce]float32, x, y *float32, blocks, n int) bool 
 	return true
 }
 
+func rowsAtOnce(s isa.Set) bool { return s != isa.Generic }
+
+// rows computes the chains of eight rows over n terms, a multiple of 4.
+func rows(acc *[8]float32, x *float32, ldx int, y *float32, ldy, n int) {
+	rows8AVX2(&acc[0], x, 4*ldx, y, 4*ldy, n)
+}
+
 func axpy(s isa.Set, a float32, x, y *float32, n int) bool {
 	switch s {
 	case isa.AVX2:

@@ -34,6 +34,10 @@ func chains(s isa.Set, acc *[atOnce]float32, x, y *float32, blocks, n int) bool 
 	return true
 }
 
+func rowsAtOnce(isa.Set) bool { return false }
+
+func rows(*[8]float32, *float32, int, *float32, int, int) {}
+
 func axpy(s isa.Set, a float32, x, y *float32, n int) bool {
 	if s == isa.NEON {
 		axpyNEON(a, x, y, n)

@@ -71,6 +71,26 @@ func TestAgainstGeneric(t *testing.T) {
 	}
 }
 
+// Dots are Dot of each row, whatever lies between the rows.
+func TestDots(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, n := range []int{0, 1, 4, 7, 60, 64, 126, 128, 132, 256, 300} {
+		for _, count := range []int{0, 1, 7, 8, 9, 23, 64} {
+			ldx, ldy := n+r.IntN(5), n+r.IntN(5)
+			x, y := random(r, count*ldx+n), random(r, count*ldy+n)
+			for _, s := range isa.Available() {
+				got := guarded(make([]float32, count))
+				want := guarded(make([]float32, count))
+				for i := range count {
+					want[1+i] = Dot(isa.Generic, x[i*ldx:][:n], y[i*ldy:][:n])
+				}
+				Dots(s, got[1:1+count], x[:max(0, (count-1)*ldx+n)], ldx, y[:max(0, (count-1)*ldy+n)], ldy, n)
+				equal(t, fmt.Sprintf("%v Dots of %d rows, n=%d", s, count, n), got, want)
+			}
+		}
+	}
+}
+
 func guarded(x []float32) []float32 {
 	nan := float32(math.NaN())
 	return append(append([]float32{nan}, x...), nan)

@@ -49,6 +49,11 @@ func chains8x128AVX2(acc *float32, x *float32, y *float32)
 //go:noescape
 func chains16x128AVX2(acc *float32, x *float32, y *float32)
 
+// rows8AVX2 sets acc[r] to the chain over x[r·xStride/4+i]·y[r·yStride/4+i], i < n, for r < 8; n is a positive multiple of 4.
+//
+//go:noescape
+func rows8AVX2(acc *float32, x *float32, xStride int, y *float32, yStride int, n int)
+
 // axpyAVX2 sets y[i] = FMA(a, x[i], y[i]), i < n.
 //
 //go:noescape

@@ -689,6 +689,68 @@ loop:
 	VZEROUPPER
 	RET
 
+// func rows8AVX2(acc *float32, x *float32, xStride int, y *float32, yStride int, n int)
+// Requires: AVX, FMA3
+TEXT ·rows8AVX2(SB), NOSPLIT, $0-48
+	MOVQ   acc+0(FP), AX
+	MOVQ   x+8(FP), CX
+	MOVQ   y+24(FP), DX
+	MOVQ   n+40(FP), BX
+	MOVQ   xStride+16(FP), SI
+	MOVQ   yStride+32(FP), DI
+	VXORPS Y0, Y0, Y0
+	LEAQ   (SI)(SI*2), R8
+	LEAQ   (CX)(SI*4), R9
+	LEAQ   (DI)(DI*2), R10
+	LEAQ   (DX)(DI*4), R11
+
+loop:
+	VBROADCASTF128 (CX), Y1
+	VINSERTF128    $0x01, (R9), Y1, Y1
+	VBROADCASTF128 (CX)(SI*1), Y2
+	VINSERTF128    $0x01, (R9)(SI*1), Y2, Y2
+	VBROADCASTF128 (CX)(SI*2), Y3
+	VINSERTF128    $0x01, (R9)(SI*2), Y3, Y3
+	VBROADCASTF128 (CX)(R8*1), Y4
+	VINSERTF128    $0x01, (R9)(R8*1), Y4, Y4
+	VUNPCKLPS      Y2, Y1, Y5
+	VUNPCKHPS      Y2, Y1, Y6
+	VUNPCKLPS      Y4, Y3, Y2
+	VUNPCKHPS      Y4, Y3, Y4
+	VUNPCKLPD      Y2, Y5, Y1
+	VUNPCKHPD      Y2, Y5, Y2
+	VUNPCKLPD      Y4, Y6, Y3
+	VUNPCKHPD      Y4, Y6, Y4
+	VBROADCASTF128 (DX), Y5
+	VINSERTF128    $0x01, (R11), Y5, Y5
+	VBROADCASTF128 (DX)(DI*1), Y6
+	VINSERTF128    $0x01, (R11)(DI*1), Y6, Y6
+	VBROADCASTF128 (DX)(DI*2), Y7
+	VINSERTF128    $0x01, (R11)(DI*2), Y7, Y7
+	VBROADCASTF128 (DX)(R10*1), Y8
+	VINSERTF128    $0x01, (R11)(R10*1), Y8, Y8
+	VUNPCKLPS      Y6, Y5, Y9
+	VUNPCKHPS      Y6, Y5, Y10
+	VUNPCKLPS      Y8, Y7, Y6
+	VUNPCKHPS      Y8, Y7, Y8
+	VUNPCKLPD      Y6, Y9, Y5
+	VUNPCKHPD      Y6, Y9, Y6
+	VUNPCKLPD      Y8, Y10, Y7
+	VUNPCKHPD      Y8, Y10, Y8
+	VFMADD231PS    Y1, Y5, Y0
+	VFMADD231PS    Y2, Y6, Y0
+	VFMADD231PS    Y3, Y7, Y0
+	VFMADD231PS    Y4, Y8, Y0
+	ADDQ           $0x10, CX
+	ADDQ           $0x10, R9
+	ADDQ           $0x10, DX
+	ADDQ           $0x10, R11
+	SUBQ           $0x04, BX
+	JNZ            loop
+	VMOVUPS        Y0, (AX)
+	VZEROUPPER
+	RET
+
 // func axpyAVX2(a float32, x *float32, y *float32, n int)
 // Requires: AVX, FMA3
 TEXT ·axpyAVX2(SB), NOSPLIT, $0-32
