@@ -140,7 +140,7 @@ var rooms = []room{
 // forTests is what tests may import besides: they are allowed to see two devices
 // at once, and the modules that serve as oracles.
 var forTests = struct{ own, ext []string }{
-	own: []string{"backend", "backend/cpu", "backend/cuda", "backend/cuda/emu", "backend/ref", "backend/backendtest", "backend/lockstep", "checkpoint", "grad", "grad/lm", "internal/...", "nn", "qcc", "qcc/lm", "qwen3", "state", "state/statetest", "tensor", "tensor/tensortest", "token", "token/jinja", "train"},
+	own: []string{"backend", "backend/cpu", "backend/cuda", "backend/cuda/emu", "backend/opencl", "backend/ref", "backend/backendtest", "backend/lockstep", "checkpoint", "grad", "grad/lm", "internal/...", "nn", "qcc", "qcc/lm", "qwen3", "state", "state/statetest", "tensor", "tensor/tensortest", "token", "token/jinja", "train"},
 	ext: []string{"github.com/google/go-cmp", "golang.org/x/sys", "golang.org/x/text", "gonum.org/v1/gonum", "pgregory.net/rapid", "github.com/rogpeppe/go-internal"},
 }
 
