@@ -85,6 +85,14 @@ type Solo interface {
 	NewSoloStream() (Stream, error)
 }
 
+// Products is what a Stream offers besides if several products of the same rows cost
+// it less together; ask for it by a type assertion. No bit depends on it.
+type Products interface {
+	// Linears is Linear(dst[i], x, w[i]) for every i, in any order; no dst overlaps
+	// another.
+	Linears(dst []tensor.Tensor, x tensor.Tensor, w []Weight)
+}
+
 // Weight is a packed matrix of Out rows and In columns.
 type Weight interface {
 	Out() int

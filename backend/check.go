@@ -100,6 +100,19 @@ func CheckLinear(dst, x tensor.Tensor, w Weight) error {
 	return first(want("Linear", "x", x, tensor.F32, -1, w.In()), want("Linear", "dst", dst, tensor.F32, x.Dim(0), w.Out()))
 }
 
+// CheckLinears checks the shapes of Linears.
+func CheckLinears(dst []tensor.Tensor, x tensor.Tensor, w []Weight) error {
+	if len(dst) != len(w) {
+		return fmt.Errorf("backend: Linears: %d weights and %d tensors for their products", len(w), len(dst))
+	}
+	for i := range w {
+		if err := CheckLinear(dst[i], x, w[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // CheckLinearRows checks the shapes of LinearRows.
 func CheckLinearRows(dst, x tensor.Tensor, w Weight, rows tensor.Tensor) error {
 	if err := weight("LinearRows", "w", w); err != nil {

@@ -27,9 +27,7 @@ func (a *Attention) Mix(c *Ctx, dst, x tensor.Tensor) {
 		qw *= 2
 	}
 	q, k, v := c.Tmp(rows, qw), c.Tmp(rows, a.KV*a.Dim), c.Tmp(rows, a.KV*a.Dim)
-	c.linear(q, x, a.Q, a.BQ)
-	c.linear(k, x, a.K, a.BK)
-	c.linear(v, x, a.V, a.BV)
+	c.linears(x, product{q, a.Q, a.BQ}, product{k, a.K, a.BK}, product{v, a.V, a.BV})
 
 	query := q.Heads(a.Heads, qw/a.Heads)
 	gate := query.Cols(qw/a.Heads-a.Dim, qw/a.Heads)
@@ -79,18 +77,4 @@ func (a *Attention) weights(c *Ctx, out, q tensor.Tensor) {
 		c.Weights(c, a.Layer, at, w)
 		c.Release(m)
 	}
-}
-
-// linear is a product with an optional bias.
-func (c *Ctx) linear(dst, x tensor.Tensor, w backend.Weight, b tensor.Tensor) {
-	if !b.Valid() {
-		c.Stream.Linear(dst, x, w)
-		return
-	}
-	y := dst
-	if c.Keep {
-		y = c.Tmp(dst.Dim(0), dst.Dim(1))
-	}
-	c.Stream.Linear(y, x, w)
-	c.Stream.AddBias(dst, y, b)
 }

@@ -28,10 +28,7 @@ func (g *GatedDelta) Mix(c *Ctx, dst, x tensor.Tensor) {
 	kd, vd := g.KeyHeads*g.DK, g.ValueHeads*g.DV
 	u, qkv, z := c.Tmp(rows, 2*kd+vd), c.Tmp(rows, 2*kd+vd), c.Tmp(rows, vd)
 	b, a := c.Tmp(rows, g.ValueHeads), c.Tmp(rows, g.ValueHeads)
-	s.Linear(u, x, g.QKV)
-	s.Linear(z, x, g.Z)
-	s.Linear(b, x, g.B)
-	s.Linear(a, x, g.A)
+	c.linears(x, product{dst: u, w: g.QKV}, product{dst: z, w: g.Z}, product{dst: b, w: g.B}, product{dst: a, w: g.A})
 	s.Conv(qkv, u, g.Conv, c.Plan, g.Layer)
 
 	q, k := c.Tmp(rows, kd), c.Tmp(rows, kd)

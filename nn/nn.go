@@ -116,6 +116,10 @@ type Ctx struct {
 	segs  []backend.Seg
 	ids   []int32
 	want  []int32
+
+	// Operands of linears, kept here so that a pass allocates nothing.
+	outs    []tensor.Tensor
+	weights []backend.Weight
 }
 
 // NewCtx returns a Ctx on a stream of the device that its scratch comes from.

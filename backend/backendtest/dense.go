@@ -69,6 +69,46 @@ func denseCases() []Case {
 	return l
 }
 
+// linears is Linears, or as many Linear where a stream has none.
+func (e *Env) linears(dst []tensor.Tensor, x tensor.Tensor, w []backend.Weight) {
+	if s, ok := e.S.(backend.Products); ok {
+		s.Linears(dst, x, w)
+		return
+	}
+	for i := range w {
+		e.S.Linear(dst[i], x, w[i])
+	}
+}
+
+// productCases are products of the same rows with weights of several sizes and types.
+func productCases() []Case {
+	var l []Case
+	for _, z := range []struct {
+		r, k int
+		n    []int
+		dt   []tensor.DType
+		why  string
+	}{
+		{1, 1024, []int{2048, 256, 256}, []tensor.DType{tensor.Q4_K, tensor.Q4_K, tensor.Q6_K}, "a decode step's projections, of two types"},
+		{1, 320, []int{5, 97, 1, 640}, []tensor.DType{tensor.BF16, tensor.F32, tensor.F16, tensor.Q8_0}, "a share of less than a panel, and parts of panels"},
+		{1, 33, []int{1}, []tensor.DType{tensor.F32}, "one product"},
+		{7, 256, []int{65, 33}, []tensor.DType{tensor.Q4_0, tensor.F32}, "rows"},
+		{3, 32, nil, nil, "no product"},
+		{0, 32, []int{3, 4}, []tensor.DType{tensor.F32, tensor.F32}, "no rows"},
+	} {
+		l = append(l, Case{"Linears", name("%dx%vx%d", z.r, z.n, z.k), z.why, func(e *Env, r *tensortest.Rand) {
+			var dst []tensor.Tensor
+			var w []backend.Weight
+			for i, n := range z.n {
+				dst = append(dst, e.Out(name("dst %d", i), z.r, n))
+				w = append(w, e.Pack(r, tensortest.Ordinary, z.dt[i], n, z.k))
+			}
+			e.linears(dst, e.In(r.F32(tensortest.Ordinary, z.r*z.k), z.r, z.k), w)
+		}})
+	}
+	return l
+}
+
 // weightCases walk all storage types.
 func weightCases() []Case {
 	var l []Case

@@ -24,7 +24,7 @@ type Case struct {
 
 // Cases is the table of all ops.
 func Cases() []Case {
-	return slices.Concat(denseCases(), weightCases(), rowCases(), attentionCases(), momentCases(), deltaCases(), moeCases(), numberCases())
+	return slices.Concat(denseCases(), productCases(), weightCases(), rowCases(), attentionCases(), momentCases(), deltaCases(), moeCases(), numberCases())
 }
 
 // Run tests a device: every op against package ref, the laws of rows and chunks,

@@ -92,8 +92,8 @@ func (s *stream) Experts(dst, x, experts, weights tensor.Tensor, gate, up, down 
 		for i, r := range m.rows {
 			copy(xs.row(i), in.row(int(r)))
 		}
-		s.linear(gs, xs, g)
-		s.linear(us, xs, u)
+		s.prod.outs = append(s.prod.outs[:0], output{gs, g}, output{us, u})
+		s.products(xs)
 		s.dev.vec.SwiGLU(m.gate, m.gate, m.up)
 		s.linear(ds, gs, o)
 		for i, r := range m.rows {

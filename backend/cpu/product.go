@@ -10,13 +10,23 @@ import (
 	"samebit/tensor"
 )
 
-// product is a matrix product under way: dst = x·wᵀ.
+// product is one or several matrix products under way: dst = x·wᵀ of each output.
 type product struct {
-	dst, x matrix
-	w      *weight
-	chunks int // of its panels
-	tiles  int // per chunk while packing
+	x      matrix
+	outs   []output
+	shares []share // of one row, in the order of outs
+	at     *output // of many rows: the one under way
+	chunks int     // of its panels
+	tiles  int     // per chunk while packing
 }
+
+type output struct {
+	dst matrix
+	w   *weight
+}
+
+// share is panels [p0, p1) of an output.
+type share struct{ out, p0, p1 int }
 
 func (s *stream) Linear(dst, x tensor.Tensor, w backend.Weight) {
 	if s.err != nil || s.fails(backend.CheckLinear(dst, x, w)) {
@@ -27,9 +37,100 @@ func (s *stream) Linear(dst, x tensor.Tensor, w backend.Weight) {
 	}
 }
 
-// chunkBytes is about how much weight a worker claims at a time: some 10 µs at
-// memory speed.
-const chunkBytes = 256 << 10
+// Linears hands all products to the workers at once (backend.Products).
+func (s *stream) Linears(dst []tensor.Tensor, x tensor.Tensor, w []backend.Weight) {
+	if s.err != nil || s.fails(backend.CheckLinears(dst, x, w)) {
+		return
+	}
+	p := &s.prod
+	p.outs = p.outs[:0]
+	for i := range w {
+		m := s.own(w[i])
+		if m == nil {
+			return
+		}
+		p.outs = append(p.outs, output{s.host(dst[i]), m})
+	}
+	if len(w) > 0 {
+		s.products(s.host(x))
+	}
+}
+
+// linear is Linear after its checks.
+func (s *stream) linear(dst, x matrix, w *weight) {
+	s.prod.outs = append(s.prod.outs[:0], output{dst, w})
+	s.products(x)
+}
+
+// products computes the outputs that the stream's product has, all of one K.
+func (s *stream) products(x matrix) {
+	if s.err != nil || x.rows == 0 {
+		return
+	}
+	p := &s.prod
+	p.x = x
+	if x.rows == 1 {
+		p.cut(s.threads())
+		s.run(len(p.shares), gemvBody)
+		return
+	}
+	k, in := s.dev.gemm, p.outs[0].w.k
+	if need := k.PackASize(x.rows, in); len(s.packed) < need {
+		s.packed = aligned(need)
+	}
+	tiles := k.Tiles(x.rows)
+	p.tiles = max(1, rowWork*tiles/(x.rows*in)) // about rowWork floats
+	s.run((tiles+p.tiles-1)/p.tiles, packBody)
+	for i := range p.outs {
+		p.at = &p.outs[i]
+		n := panel.Count(p.at.w.n)
+		// A large product reads its activations once per group of panels.
+		p.chunks = s.cut(n, max(1, min(k.Group(x.rows, in), n/(4*s.threads()))))
+		s.run(p.chunks, gemmBody)
+	}
+}
+
+// A worker claims between leastBytes and mostBytes of weights at a time, some 5 to 40
+// µs at memory speed; a new chunk costs up to 0.5 µs of it.
+const (
+	leastBytes = 128 << 10
+	mostBytes  = 1 << 20
+)
+
+// cut cuts the panels of all outputs into shares for so many threads: large ones first
+// and ever smaller ones, at last as many equal ones for each, so that none waits long
+// for another's last.
+func (p *product) cut(threads int) {
+	p.shares = p.shares[:0]
+	left, last := 0, 0
+	for i := range p.outs {
+		left += panel.Count(p.outs[i].w.n) * p.outs[i].w.size
+	}
+	for i := range p.outs {
+		w := p.outs[i].w
+		n := panel.Count(w.n)
+		for p0 := 0; p0 < n; {
+			bytes := min(left/(2*threads), mostBytes)
+			if last == 0 && bytes < leastBytes {
+				last = left / (threads * max(1, left/(threads*leastBytes)))
+			}
+			if last > 0 {
+				bytes = last
+			}
+			take := max(1, (bytes+w.size/2)/w.size)
+			if take >= 16 {
+				take &^= 3 // some kernels walk four panels together
+			}
+			p1 := n
+			if threads > 1 {
+				p1 = min(p0+take, n)
+			}
+			p.shares = append(p.shares, share{i, p0, p1})
+			left -= (p1 - p0) * w.size
+			p0 = p1
+		}
+	}
+}
 
 // cut says into how many chunks n panels are cut of about per panels each: as
 // many for every worker, so that none waits for another's last chunk.
@@ -39,49 +140,17 @@ func (s *stream) cut(n, per int) int {
 	return min(n, (c+t-1)/t*t)
 }
 
-// share is chunk's part of the product's panels.
-func (p *product) share(chunk int) (p0, p1 int) {
-	n := panel.Count(p.w.n)
-	return chunk * n / p.chunks, (chunk + 1) * n / p.chunks
-}
-
-// linear is Linear after its checks.
-func (s *stream) linear(dst, x matrix, w *weight) {
-	if s.err != nil || x.rows == 0 {
-		return
-	}
-	p := &s.prod
-	p.dst, p.x, p.w = dst, x, w
-	n := panel.Count(w.n)
-	if x.rows == 1 {
-		// At least two panels: the kernels hide latency with several chains.
-		p.chunks = s.cut(n, max(2, chunkBytes/w.size))
-		s.run(p.chunks, gemvBody)
-		return
-	}
-	k := s.dev.gemm
-	if need := k.PackASize(x.rows, w.k); len(s.packed) < need {
-		s.packed = aligned(need)
-	}
-	tiles := k.Tiles(x.rows)
-	p.tiles = max(1, rowWork*tiles/(x.rows*w.k)) // about rowWork floats
-	s.run((tiles+p.tiles-1)/p.tiles, packBody)
-	// A large product reads its activations once per group of panels.
-	p.chunks = s.cut(n, max(1, min(k.Group(x.rows, w.k), n/(4*s.threads()))))
-	s.run(p.chunks, gemmBody)
-}
-
 func gemvBody(s *stream, worker, chunk int) {
-	p, w := &s.prod, s.prod.w
-	p0, p1 := p.share(chunk)
-	x, y := p.x.row(0), p.dst.row(0)
-	whole := min(p1, w.n/panel.Width)
-	if p0 < whole {
-		w.codec.Gemv(y[p0*panel.Width:whole*panel.Width], x, w.panels[p0*w.size:whole*w.size], w.k)
+	c := &s.prod.shares[chunk]
+	w := s.prod.outs[c.out].w
+	x, y := s.prod.x.row(0), s.prod.outs[c.out].dst.row(0)
+	whole := min(c.p1, w.n/panel.Width)
+	if c.p0 < whole {
+		w.codec.Gemv(y[c.p0*panel.Width:whole*panel.Width], x, w.panels[c.p0*w.size:whole*w.size], w.k)
 	}
-	if whole < p1 { // the last panel reaches beyond the outputs
+	if whole < c.p1 { // the last panel reaches beyond the outputs
 		t := s.tmp(worker, panel.Width)
-		w.codec.Gemv(t, x, w.panels[whole*w.size:p1*w.size], w.k)
+		w.codec.Gemv(t, x, w.panels[whole*w.size:c.p1*w.size], w.k)
 		copy(y[whole*panel.Width:], t)
 	}
 }
@@ -90,14 +159,15 @@ func packBody(s *stream, _, chunk int) {
 	p := &s.prod
 	t0 := chunk * p.tiles
 	k := s.dev.gemm
-	k.PackTiles(s.packed, p.x.v, p.x.stride, p.x.rows, p.w.k, t0, min(t0+p.tiles, k.Tiles(p.x.rows)))
+	k.PackTiles(s.packed, p.x.v, p.x.stride, p.x.rows, p.x.cols, t0, min(t0+p.tiles, k.Tiles(p.x.rows)))
 }
 
 func gemmBody(s *stream, worker, chunk int) {
 	p, k := &s.prod, s.dev.gemm
-	p0, p1 := p.share(chunk)
-	k.Panels(p.dst.v, p.dst.stride, p.w.n, s.packed, p.x.rows, p.w.k, &p.w.codec, p.w.panels, p0, p1,
-		s.tmp(worker, k.ScratchSize(p.x.rows, p.w.k)))
+	w, dst := p.at.w, &p.at.dst
+	n := panel.Count(w.n)
+	k.Panels(dst.v, dst.stride, w.n, s.packed, p.x.rows, w.k, &w.codec, w.panels, chunk*n/p.chunks, (chunk+1)*n/p.chunks,
+		s.tmp(worker, k.ScratchSize(p.x.rows, w.k)))
 }
 
 func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.Tensor) {
