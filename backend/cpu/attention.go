@@ -211,12 +211,10 @@ func putBody(s *stream, _, chunk int) {
 	page := g.KV[(g.Slot+t.row)/backend.Page]
 	for h := range a.heads {
 		pk, pv := pageHead(page, a.layer, h)
+		first := g.Row + t.row
+		s.dev.gemm.Turn(pk[slot:], backend.Page, a.k.v[first*a.k.stride+h*a.k.stride2:], a.k.stride, t.rows, a.d)
 		for i := range t.rows {
-			r := (g.Row+t.row+i)*a.heads + h
-			for c, x := range a.k.row(r) {
-				pk[c*backend.Page+slot+i] = x
-			}
-			copy(pv[(slot+i)*a.d:], a.v.row(r))
+			copy(pv[(slot+i)*a.d:], a.v.row((first+i)*a.heads+h))
 		}
 	}
 }

@@ -84,6 +84,26 @@ func gradients(e *emitter) {
 			}})
 	}
 
+	var m reg.VecVirtual
+	e.rsum("expSum", "func(x []float32, m float32) float32", "x", func() []reg.GPVirtual {
+		e.hold(expMust, nil) // the fold wants low registers
+		m = e.scalar("m")
+		return nil
+	}, func(acc reg.VecVirtual, x reg.GPVirtual, off int, t *tail) {
+		v := e.load(Mem{Base: x, Disp: off}, t)
+		VSUBPS(m, v, v)
+		v = e.exp(v) // exp(x - m)
+		switch {
+		case t == nil:
+			VADDPS(v, acc, acc)
+		case e.wide:
+			VADDPS(v, acc, t.k, acc)
+		default:
+			VANDPS(t.y, v, v)
+			VADDPS(v, acc, acc)
+		}
+	})
+
 	for _, part := range []bool{false, true} {
 		name, sig := "normGradSum", "func(dy, x, w []float32, r float32) float32"
 		if part {

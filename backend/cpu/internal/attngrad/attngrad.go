@@ -193,6 +193,10 @@ func (k *Kernels) scores(j *Job, a, n int) {
 			}
 			row := s[i*page:][:page]
 			j.mb[i] = v.Max(row[lo:hi])
+			if lo == 0 { // lanes count slots from the first of the block
+				j.lb[i] = v.ExpSum(row[:hi], j.mb[i], j.line)
+				continue
+			}
 			clear(j.line)
 			if sink > 0 {
 				if m := v.Max(row[:sink]); m > j.mb[i] {

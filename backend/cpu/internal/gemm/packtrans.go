@@ -28,6 +28,25 @@ func (ks *Kernels) packTransTile(dst, a []float32, lda, rows, k int) {
 	side(&dst[0], rows*4, &a[0], lda*4, rows, k)
 }
 
+// Turn writes dst[i·ldd + r] = src[r·lds + i] for r < rows and i < k.
+func (ks *Kernels) Turn(dst []float32, ldd int, src []float32, lds, rows, k int) {
+	r, fast := 0, k&^7
+	for ; r+4 <= rows && fast > 0 && ks.rows != nil; r += 4 {
+		_, _ = dst[(fast-1)*ldd+r+3], src[(r+3)*lds+fast-1]
+		ks.rows(&dst[r], ldd*4, &src[r*lds], lds*4, fast)
+		for q := r; q < r+4; q++ {
+			for i := fast; i < k; i++ {
+				dst[i*ldd+q] = src[q*lds+i]
+			}
+		}
+	}
+	for ; r < rows; r++ {
+		for i, x := range src[r*lds:][:k] {
+			dst[i*ldd+r] = x
+		}
+	}
+}
+
 // packTransPanel is PackPanel for outputs that lie side by side.
 func packTransPanel(side packRowsFunc, dst, src []float32, ld, rows, k int) {
 	if k == 0 {

@@ -20,6 +20,16 @@ func (k *Kernels) SoftmaxGrad(p, d []float32, m, c, s float32) {
 	k.scale(d, d, s)
 }
 
+// ExpSum is RSUM of exp(x[i] - m). tmp is scratch of len(x) or more.
+func (k *Kernels) ExpSum(x []float32, m float32, tmp []float32) float32 {
+	if k.expSum != nil {
+		return k.expSum(x, m)
+	}
+	tmp = tmp[:len(x)]
+	k.expSub(tmp, x, m)
+	return k.sum(tmp)
+}
+
 // SwiGLUGrad adds dy·silu(gate) to dup and (dy·up)·slope to dgate, slope that of SiLU
 // at gate. tmp is scratch of three rows.
 func (k *Kernels) SwiGLUGrad(dgate, dup, dy, gate, up, tmp []float32, first bool) {

@@ -53,6 +53,7 @@ type Kernels struct {
 	normGradSum                           func(dy, x, w []float32, r float32) float32
 	normGradSumPart                       func(dy, x, w, part []float32, r float32) float32
 	softmaxLossGrad, softmaxLossGradFirst func(d, e []float32, inv, s float32)
+	expSum                                func(x []float32, m float32) float32
 	adamW                                 func(w, m, v, g []float32, clip, beta1, rest1, beta2, rest2, scale2, eps, rate, decay float32)
 
 	widenBF16, widenF16   func(dst []float32, src []uint16)

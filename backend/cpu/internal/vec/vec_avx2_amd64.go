@@ -104,6 +104,9 @@ func normGradFirstAVX2(dx []float32, dy []float32, x []float32, w []float32, r f
 func softmaxLossGradFirstAVX2(d []float32, e []float32, inv float32, s float32)
 
 //go:noescape
+func expSumAVX2(x []float32, m float32) float32
+
+//go:noescape
 func normGradSumAVX2(dy []float32, x []float32, w []float32, r float32) float32
 
 //go:noescape

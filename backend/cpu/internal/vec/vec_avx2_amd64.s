@@ -3086,6 +3086,262 @@ done:
 	VZEROUPPER
 	RET
 
+// func expSumAVX2(x []float32, m float32) float32
+// Requires: AVX, AVX2, CMOV, FMA3, SSE
+TEXT ·expSumAVX2(SB), NOSPLIT, $0-36
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	VMOVUPS      consts<>+0(SB), Y0
+	VMOVUPS      consts<>+64(SB), Y1
+	VMOVUPS      consts<>+192(SB), Y2
+	VBROADCASTSS m+24(FP), Y3
+	VXORPS       X4, X4, X4
+	MOVQ         $+1024, BX
+
+block:
+	TESTQ   CX, CX
+	JZ      done
+	MOVQ    CX, DX
+	CMPQ    DX, BX
+	CMOVQGT BX, DX
+	SUBQ    DX, CX
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y8, Y8, Y8
+
+row:
+	CMPQ         DX, $0x20
+	JLT          rest
+	VMOVUPS      (AX), Y9
+	VSUBPS       Y3, Y9, Y9
+	VMAXPS       Y9, Y0, Y9
+	VMINPS       Y9, Y1, Y9
+	VMOVUPS      consts<>+128(SB), Y10
+	VFMADD213PS  Y2, Y9, Y10
+	VSUBPS       Y2, Y10, Y11
+	VFNMADD231PS consts<>+256(SB), Y11, Y9
+	VFNMADD231PS consts<>+320(SB), Y11, Y9
+	VMOVUPS      consts<>+384(SB), Y11
+	VFMADD213PS  consts<>+448(SB), Y9, Y11
+	VFMADD213PS  consts<>+512(SB), Y9, Y11
+	VFMADD213PS  consts<>+576(SB), Y9, Y11
+	VFMADD213PS  consts<>+640(SB), Y9, Y11
+	VFMADD213PS  consts<>+704(SB), Y9, Y11
+	VFMADD213PS  consts<>+704(SB), Y9, Y11
+	VPSUBD       consts<>+832(SB), Y10, Y9
+	VPSRLD       $0x01, Y9, Y10
+	VPSUBD       Y10, Y9, Y9
+	VPSLLD       $0x17, Y10, Y10
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y10, Y11, Y11
+	VMULPS       Y9, Y11, Y11
+	VADDPS       Y11, Y5, Y5
+	VMOVUPS      32(AX), Y9
+	VSUBPS       Y3, Y9, Y9
+	VMAXPS       Y9, Y0, Y9
+	VMINPS       Y9, Y1, Y9
+	VMOVUPS      consts<>+128(SB), Y10
+	VFMADD213PS  Y2, Y9, Y10
+	VSUBPS       Y2, Y10, Y11
+	VFNMADD231PS consts<>+256(SB), Y11, Y9
+	VFNMADD231PS consts<>+320(SB), Y11, Y9
+	VMOVUPS      consts<>+384(SB), Y11
+	VFMADD213PS  consts<>+448(SB), Y9, Y11
+	VFMADD213PS  consts<>+512(SB), Y9, Y11
+	VFMADD213PS  consts<>+576(SB), Y9, Y11
+	VFMADD213PS  consts<>+640(SB), Y9, Y11
+	VFMADD213PS  consts<>+704(SB), Y9, Y11
+	VFMADD213PS  consts<>+704(SB), Y9, Y11
+	VPSUBD       consts<>+832(SB), Y10, Y9
+	VPSRLD       $0x01, Y9, Y10
+	VPSUBD       Y10, Y9, Y9
+	VPSLLD       $0x17, Y10, Y10
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y10, Y11, Y11
+	VMULPS       Y9, Y11, Y11
+	VADDPS       Y11, Y6, Y6
+	VMOVUPS      64(AX), Y9
+	VSUBPS       Y3, Y9, Y9
+	VMAXPS       Y9, Y0, Y9
+	VMINPS       Y9, Y1, Y9
+	VMOVUPS      consts<>+128(SB), Y10
+	VFMADD213PS  Y2, Y9, Y10
+	VSUBPS       Y2, Y10, Y11
+	VFNMADD231PS consts<>+256(SB), Y11, Y9
+	VFNMADD231PS consts<>+320(SB), Y11, Y9
+	VMOVUPS      consts<>+384(SB), Y11
+	VFMADD213PS  consts<>+448(SB), Y9, Y11
+	VFMADD213PS  consts<>+512(SB), Y9, Y11
+	VFMADD213PS  consts<>+576(SB), Y9, Y11
+	VFMADD213PS  consts<>+640(SB), Y9, Y11
+	VFMADD213PS  consts<>+704(SB), Y9, Y11
+	VFMADD213PS  consts<>+704(SB), Y9, Y11
+	VPSUBD       consts<>+832(SB), Y10, Y9
+	VPSRLD       $0x01, Y9, Y10
+	VPSUBD       Y10, Y9, Y9
+	VPSLLD       $0x17, Y10, Y10
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y10, Y11, Y11
+	VMULPS       Y9, Y11, Y11
+	VADDPS       Y11, Y7, Y7
+	VMOVUPS      96(AX), Y9
+	VSUBPS       Y3, Y9, Y9
+	VMAXPS       Y9, Y0, Y9
+	VMINPS       Y9, Y1, Y9
+	VMOVUPS      consts<>+128(SB), Y10
+	VFMADD213PS  Y2, Y9, Y10
+	VSUBPS       Y2, Y10, Y11
+	VFNMADD231PS consts<>+256(SB), Y11, Y9
+	VFNMADD231PS consts<>+320(SB), Y11, Y9
+	VMOVUPS      consts<>+384(SB), Y11
+	VFMADD213PS  consts<>+448(SB), Y9, Y11
+	VFMADD213PS  consts<>+512(SB), Y9, Y11
+	VFMADD213PS  consts<>+576(SB), Y9, Y11
+	VFMADD213PS  consts<>+640(SB), Y9, Y11
+	VFMADD213PS  consts<>+704(SB), Y9, Y11
+	VFMADD213PS  consts<>+704(SB), Y9, Y11
+	VPSUBD       consts<>+832(SB), Y10, Y9
+	VPSRLD       $0x01, Y9, Y10
+	VPSUBD       Y10, Y9, Y9
+	VPSLLD       $0x17, Y10, Y10
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y10, Y11, Y11
+	VMULPS       Y9, Y11, Y11
+	VADDPS       Y11, Y8, Y8
+	ADDQ         $0x80, AX
+	SUBQ         $0x20, DX
+	JMP          row
+
+rest:
+	TESTQ        DX, DX
+	JZ           fold
+	LEAQ         masks<>+128(SB), SI
+	NEGQ         DX
+	VMOVUPS      (SI)(DX*4), Y9
+	VMASKMOVPS   (AX), Y9, Y10
+	VSUBPS       Y3, Y10, Y10
+	VMAXPS       Y10, Y0, Y10
+	VMINPS       Y10, Y1, Y10
+	VMOVUPS      consts<>+128(SB), Y11
+	VFMADD213PS  Y2, Y10, Y11
+	VSUBPS       Y2, Y11, Y12
+	VFNMADD231PS consts<>+256(SB), Y12, Y10
+	VFNMADD231PS consts<>+320(SB), Y12, Y10
+	VMOVUPS      consts<>+384(SB), Y12
+	VFMADD213PS  consts<>+448(SB), Y10, Y12
+	VFMADD213PS  consts<>+512(SB), Y10, Y12
+	VFMADD213PS  consts<>+576(SB), Y10, Y12
+	VFMADD213PS  consts<>+640(SB), Y10, Y12
+	VFMADD213PS  consts<>+704(SB), Y10, Y12
+	VFMADD213PS  consts<>+704(SB), Y10, Y12
+	VPSUBD       consts<>+832(SB), Y11, Y10
+	VPSRLD       $0x01, Y10, Y11
+	VPSUBD       Y11, Y10, Y10
+	VPSLLD       $0x17, Y11, Y11
+	VPSLLD       $0x17, Y10, Y10
+	VMULPS       Y11, Y12, Y12
+	VMULPS       Y10, Y12, Y12
+	VANDPS       Y9, Y12, Y12
+	VADDPS       Y12, Y5, Y5
+	VMOVUPS      32(SI)(DX*4), Y9
+	VMASKMOVPS   32(AX), Y9, Y10
+	VSUBPS       Y3, Y10, Y10
+	VMAXPS       Y10, Y0, Y10
+	VMINPS       Y10, Y1, Y10
+	VMOVUPS      consts<>+128(SB), Y11
+	VFMADD213PS  Y2, Y10, Y11
+	VSUBPS       Y2, Y11, Y12
+	VFNMADD231PS consts<>+256(SB), Y12, Y10
+	VFNMADD231PS consts<>+320(SB), Y12, Y10
+	VMOVUPS      consts<>+384(SB), Y12
+	VFMADD213PS  consts<>+448(SB), Y10, Y12
+	VFMADD213PS  consts<>+512(SB), Y10, Y12
+	VFMADD213PS  consts<>+576(SB), Y10, Y12
+	VFMADD213PS  consts<>+640(SB), Y10, Y12
+	VFMADD213PS  consts<>+704(SB), Y10, Y12
+	VFMADD213PS  consts<>+704(SB), Y10, Y12
+	VPSUBD       consts<>+832(SB), Y11, Y10
+	VPSRLD       $0x01, Y10, Y11
+	VPSUBD       Y11, Y10, Y10
+	VPSLLD       $0x17, Y11, Y11
+	VPSLLD       $0x17, Y10, Y10
+	VMULPS       Y11, Y12, Y12
+	VMULPS       Y10, Y12, Y12
+	VANDPS       Y9, Y12, Y12
+	VADDPS       Y12, Y6, Y6
+	VMOVUPS      64(SI)(DX*4), Y9
+	VMASKMOVPS   64(AX), Y9, Y10
+	VSUBPS       Y3, Y10, Y10
+	VMAXPS       Y10, Y0, Y10
+	VMINPS       Y10, Y1, Y10
+	VMOVUPS      consts<>+128(SB), Y11
+	VFMADD213PS  Y2, Y10, Y11
+	VSUBPS       Y2, Y11, Y12
+	VFNMADD231PS consts<>+256(SB), Y12, Y10
+	VFNMADD231PS consts<>+320(SB), Y12, Y10
+	VMOVUPS      consts<>+384(SB), Y12
+	VFMADD213PS  consts<>+448(SB), Y10, Y12
+	VFMADD213PS  consts<>+512(SB), Y10, Y12
+	VFMADD213PS  consts<>+576(SB), Y10, Y12
+	VFMADD213PS  consts<>+640(SB), Y10, Y12
+	VFMADD213PS  consts<>+704(SB), Y10, Y12
+	VFMADD213PS  consts<>+704(SB), Y10, Y12
+	VPSUBD       consts<>+832(SB), Y11, Y10
+	VPSRLD       $0x01, Y10, Y11
+	VPSUBD       Y11, Y10, Y10
+	VPSLLD       $0x17, Y11, Y11
+	VPSLLD       $0x17, Y10, Y10
+	VMULPS       Y11, Y12, Y12
+	VMULPS       Y10, Y12, Y12
+	VANDPS       Y9, Y12, Y12
+	VADDPS       Y12, Y7, Y7
+	VMOVUPS      96(SI)(DX*4), Y9
+	VMASKMOVPS   96(AX), Y9, Y10
+	VSUBPS       Y3, Y10, Y10
+	VMAXPS       Y10, Y0, Y10
+	VMINPS       Y10, Y1, Y10
+	VMOVUPS      consts<>+128(SB), Y11
+	VFMADD213PS  Y2, Y10, Y11
+	VSUBPS       Y2, Y11, Y12
+	VFNMADD231PS consts<>+256(SB), Y12, Y10
+	VFNMADD231PS consts<>+320(SB), Y12, Y10
+	VMOVUPS      consts<>+384(SB), Y12
+	VFMADD213PS  consts<>+448(SB), Y10, Y12
+	VFMADD213PS  consts<>+512(SB), Y10, Y12
+	VFMADD213PS  consts<>+576(SB), Y10, Y12
+	VFMADD213PS  consts<>+640(SB), Y10, Y12
+	VFMADD213PS  consts<>+704(SB), Y10, Y12
+	VFMADD213PS  consts<>+704(SB), Y10, Y12
+	VPSUBD       consts<>+832(SB), Y11, Y10
+	VPSRLD       $0x01, Y10, Y11
+	VPSUBD       Y11, Y10, Y10
+	VPSLLD       $0x17, Y11, Y11
+	VPSLLD       $0x17, Y10, Y10
+	VMULPS       Y11, Y12, Y12
+	VMULPS       Y10, Y12, Y12
+	VANDPS       Y9, Y12, Y12
+	VADDPS       Y12, Y8, Y8
+
+fold:
+	VADDPS       Y7, Y5, Y5
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y6, Y5, Y5
+	VEXTRACTF128 $0x01, Y5, X6
+	VEXTRACTF128 $0x00, Y5, X5
+	VADDPS       X6, X5, X5
+	VMOVHLPS     X5, X5, X6
+	VADDPS       X6, X5, X5
+	VMOVSHDUP    X5, X6
+	VADDPS       X6, X5, X5
+	VADDSS       X5, X4, X4
+	JMP          block
+
+done:
+	VZEROUPPER
+	MOVSS X4, ret+32(FP)
+	RET
+
 // func normGradSumAVX2(dy []float32, x []float32, w []float32, r float32) float32
 // Requires: AVX, CMOV, SSE
 TEXT ·normGradSumAVX2(SB), NOSPLIT, $0-84

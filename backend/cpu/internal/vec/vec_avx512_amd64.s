@@ -3058,6 +3058,136 @@ done:
 	VZEROUPPER
 	RET
 
+// func expSumAVX512(x []float32, m float32) float32
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, SSE
+TEXT ·expSumAVX512(SB), NOSPLIT, $0-36
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	VMOVUPS      consts<>+0(SB), Z0
+	VMOVUPS      consts<>+64(SB), Z1
+	VMOVUPS      consts<>+192(SB), Z2
+	VBROADCASTSS m+24(FP), Z3
+	VXORPS       X4, X4, X4
+	MOVQ         $+1024, BX
+
+block:
+	TESTQ   CX, CX
+	JZ      done
+	MOVQ    CX, DX
+	CMPQ    DX, BX
+	CMOVQGT BX, DX
+	SUBQ    DX, CX
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+
+row:
+	CMPQ         DX, $0x20
+	JLT          rest
+	VMOVUPS      (AX), Z7
+	VSUBPS       Z3, Z7, Z7
+	VMAXPS       Z7, Z0, Z7
+	VMINPS       Z7, Z1, Z7
+	VMOVUPS      consts<>+128(SB), Z8
+	VFMADD213PS  Z2, Z7, Z8
+	VSUBPS       Z2, Z8, Z8
+	VFNMADD231PS consts<>+256(SB), Z8, Z7
+	VFNMADD231PS consts<>+320(SB), Z8, Z7
+	VMOVUPS      consts<>+384(SB), Z9
+	VFMADD213PS  consts<>+448(SB), Z7, Z9
+	VFMADD213PS  consts<>+512(SB), Z7, Z9
+	VFMADD213PS  consts<>+576(SB), Z7, Z9
+	VFMADD213PS  consts<>+640(SB), Z7, Z9
+	VFMADD213PS  consts<>+704(SB), Z7, Z9
+	VFMADD213PS  consts<>+704(SB), Z7, Z9
+	VSCALEFPS    Z8, Z9, Z9
+	VADDPS       Z9, Z5, Z5
+	VMOVUPS      64(AX), Z7
+	VSUBPS       Z3, Z7, Z7
+	VMAXPS       Z7, Z0, Z7
+	VMINPS       Z7, Z1, Z7
+	VMOVUPS      consts<>+128(SB), Z8
+	VFMADD213PS  Z2, Z7, Z8
+	VSUBPS       Z2, Z8, Z8
+	VFNMADD231PS consts<>+256(SB), Z8, Z7
+	VFNMADD231PS consts<>+320(SB), Z8, Z7
+	VMOVUPS      consts<>+384(SB), Z9
+	VFMADD213PS  consts<>+448(SB), Z7, Z9
+	VFMADD213PS  consts<>+512(SB), Z7, Z9
+	VFMADD213PS  consts<>+576(SB), Z7, Z9
+	VFMADD213PS  consts<>+640(SB), Z7, Z9
+	VFMADD213PS  consts<>+704(SB), Z7, Z9
+	VFMADD213PS  consts<>+704(SB), Z7, Z9
+	VSCALEFPS    Z8, Z9, Z9
+	VADDPS       Z9, Z6, Z6
+	ADDQ         $0x80, AX
+	SUBQ         $0x20, DX
+	JMP          row
+
+rest:
+	TESTQ        DX, DX
+	JZ           fold
+	MOVL         $0x00000001, SI
+	SHLXL        DX, SI, SI
+	DECL         SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (AX), K1, Z7
+	VSUBPS       Z3, Z7, Z7
+	VMAXPS       Z7, Z0, Z7
+	VMINPS       Z7, Z1, Z7
+	VMOVUPS      consts<>+128(SB), Z8
+	VFMADD213PS  Z2, Z7, Z8
+	VSUBPS       Z2, Z8, Z8
+	VFNMADD231PS consts<>+256(SB), Z8, Z7
+	VFNMADD231PS consts<>+320(SB), Z8, Z7
+	VMOVUPS      consts<>+384(SB), Z9
+	VFMADD213PS  consts<>+448(SB), Z7, Z9
+	VFMADD213PS  consts<>+512(SB), Z7, Z9
+	VFMADD213PS  consts<>+576(SB), Z7, Z9
+	VFMADD213PS  consts<>+640(SB), Z7, Z9
+	VFMADD213PS  consts<>+704(SB), Z7, Z9
+	VFMADD213PS  consts<>+704(SB), Z7, Z9
+	VSCALEFPS    Z8, Z9, Z9
+	VADDPS       Z9, Z5, K1, Z5
+	SHRL         $0x10, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    64(AX), K1, Z7
+	VSUBPS       Z3, Z7, Z7
+	VMAXPS       Z7, Z0, Z7
+	VMINPS       Z7, Z1, Z7
+	VMOVUPS      consts<>+128(SB), Z8
+	VFMADD213PS  Z2, Z7, Z8
+	VSUBPS       Z2, Z8, Z8
+	VFNMADD231PS consts<>+256(SB), Z8, Z7
+	VFNMADD231PS consts<>+320(SB), Z8, Z7
+	VMOVUPS      consts<>+384(SB), Z9
+	VFMADD213PS  consts<>+448(SB), Z7, Z9
+	VFMADD213PS  consts<>+512(SB), Z7, Z9
+	VFMADD213PS  consts<>+576(SB), Z7, Z9
+	VFMADD213PS  consts<>+640(SB), Z7, Z9
+	VFMADD213PS  consts<>+704(SB), Z7, Z9
+	VFMADD213PS  consts<>+704(SB), Z7, Z9
+	VSCALEFPS    Z8, Z9, Z9
+	VADDPS       Z9, Z6, K1, Z6
+
+fold:
+	VADDPS        Z6, Z5, Z5
+	VEXTRACTF32X8 $0x01, Z5, Y7
+	VADDPS        Y7, Y5, Y5
+	VEXTRACTF128  $0x01, Y5, X7
+	VEXTRACTF128  $0x00, Y5, X8
+	VADDPS        X7, X8, X8
+	VMOVHLPS      X8, X8, X7
+	VADDPS        X7, X8, X8
+	VMOVSHDUP     X8, X7
+	VADDPS        X7, X8, X8
+	VADDSS        X8, X4, X4
+	JMP           block
+
+done:
+	VZEROUPPER
+	MOVSS X4, ret+32(FP)
+	RET
+
 // func normGradSumAVX512(dy []float32, x []float32, w []float32, r float32) float32
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, SSE
 TEXT ·normGradSumAVX512(SB), NOSPLIT, $0-84

@@ -81,6 +81,9 @@ var ops = map[string]func(k *Kernels, dst, a, b, c, d []float32, s float32){
 		k.SoftmaxGrad(p, dst, s, 0.5, -1.5)
 		k.Mul(dst, dst, p)
 	},
+	"ExpSum": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
+		dst[0] = k.ExpSum(b, s, make([]float32, len(b)))
+	},
 	"SwiGLUGrad": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
 		up := append([]float32(nil), b...)
 		k.SwiGLUGrad(dst, up, b, c, d, make([]float32, 3*len(dst)), false)
