@@ -9,8 +9,9 @@ import (
 	"samebit/tensor"
 )
 
-// Mixer is attention over a window and an archive as a decoder's block has it. Its
-// state is a [State], or a stack that holds a state.Window and a state.Archive.
+// Mixer is attention over a window and a memory as a decoder's block has it. Its
+// state is a [State], or a stack that holds a state.Window and a state.Archive, with
+// MemoryDelta a state.Delta.
 type Mixer struct {
 	Layer  int // ordinal among the layers with an archive
 	Config Config
