@@ -11,7 +11,7 @@ type attnGrad struct {
 	dq, dk, dv, dy, y, q, k, v  matrix
 	heads, group, window, sinks int
 	scale                       float32
-	jobs                        []attngrad.Job // by worker
+	jobs                        []*attngrad.Job // by worker, on cache lines of their own
 }
 
 func (s *stream) AttentionGrad(dq, dk, dv, dy, y, q, k, v tensor.Tensor, p backend.Plan, scale float32, window int) {
@@ -37,7 +37,10 @@ func (s *stream) attentionGrad(dq, dk, dv, dy, y, q, k, v tensor.Tensor, scale f
 	a.heads, a.group, a.scale, a.window, a.sinks = k.Dim(1), q.Dim(1)/k.Dim(1), scale, window, sinks
 	s.firsts(a.dq, a.dk, a.dv)
 	if a.jobs == nil {
-		a.jobs = make([]attngrad.Job, s.threads())
+		a.jobs = make([]*attngrad.Job, s.threads())
+		for i := range a.jobs {
+			a.jobs[i] = new(attngrad.Job)
+		}
 	}
 	s.run(len(s.plan.segs)*a.heads, attnGradBody)
 }
@@ -50,7 +53,7 @@ func rowsOf(m *matrix, row, head int) attngrad.Rows {
 func attnGradBody(s *stream, worker, chunk int) {
 	a := &s.grad.attn
 	g, h := &s.plan.segs[chunk/a.heads], chunk%a.heads
-	j := &a.jobs[worker]
+	j := a.jobs[worker]
 	*j = attngrad.Job{T: g.Rows, D: a.k.cols, Window: a.window, Sinks: a.sinks, Scale: a.scale, Fresh: s.grad.fresh,
 		K: rowsOf(&a.k, g.Row, h), V: rowsOf(&a.v, g.Row, h), DK: rowsOf(&a.dk, g.Row, h), DV: rowsOf(&a.dv, g.Row, h),
 		Q: j.Q[:0], Y: j.Y[:0], DY: j.DY[:0], DQ: j.DQ[:0]}

@@ -208,7 +208,7 @@ func (s *stream) losses(loss, dx, x, y, weights tensor.Tensor, scratch int, f fu
 		o.vec[1] = s.vector(weights)
 	}
 	n := x.Dim(1) * scratch
-	s.eachRow(x.Dim(0), 3*x.Dim(1), func(s *stream, worker, lo, hi int) {
+	s.eachRow(x.Dim(0), x.Dim(1), func(s *stream, worker, lo, hi int) {
 		o := &s.grad
 		tmp := s.tmp(worker, n)
 		for r := lo; r < hi; r++ {
