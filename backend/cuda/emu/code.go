@@ -75,6 +75,7 @@ type block struct {
 	targets []int32 // of selects, by index in slot
 	slot    int32
 	line    int32 // of the ending
+	from    int32 // line of the first statement
 	barrier int32 // number
 	count   [Classes]int64
 	sync    bool // the first instruction waits for other lanes

@@ -130,7 +130,10 @@ func compile(m *module, k *kernel) (*program, error) {
 			continue
 		}
 		g := groups[i]
-		if len(g) == 0 || !g[len(g)-1].ends {
+		if len(g) == 0 {
+			continue
+		}
+		if b.from = g[0].in.line; !g[len(g)-1].ends {
 			continue
 		}
 		n := g[len(g)-1]

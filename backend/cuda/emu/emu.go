@@ -17,6 +17,7 @@ package emu
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
 	"sync"
 
@@ -137,6 +138,7 @@ type Device struct {
 	execs   map[driver.Exec][]work
 	hosts   map[*byte]int // memory of AllocHost
 	counts  map[string]*Counts
+	ran     map[string]Ran
 }
 
 func newDevice(cfg Config, index int, done *texts) *Device {
@@ -144,7 +146,7 @@ func newDevice(cfg Config, index int, done *texts) *Device {
 		cfg: cfg, index: index, done: done, mem: memory{limit: cfg.Memory},
 		modules: map[driver.Module]*loaded{}, funcs: map[driver.Function]*function{}, streams: map[driver.Stream]*stream{},
 		events: map[driver.Event]*event{}, graphs: map[driver.Graph][]work{}, execs: map[driver.Exec][]work{},
-		hosts: map[*byte]int{}, counts: map[string]*Counts{},
+		hosts: map[*byte]int{}, counts: map[string]*Counts{}, ran: map[string]Ran{},
 	}
 }
 
@@ -160,11 +162,35 @@ func (v *Device) Counts() map[string]Counts {
 	return out
 }
 
-// ResetCounts makes all counts zero.
+// ResetCounts makes all counts zero, and forgets what ran.
 func (v *Device) ResetCounts() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	clear(v.counts)
+	clear(v.ran)
+}
+
+// Ran says which lines of a kernel's text ran.
+type Ran struct {
+	p      *program
+	blocks []bool
+}
+
+// Line reports whether a warp entered the basic block with that line of the module.
+func (r Ran) Line(line int) bool {
+	for i := len(r.blocks) - 2; i >= 0; i-- { // the last one is the end of the text
+		if from := int(r.p.blocks[i].from); from > 0 && from <= line {
+			return r.blocks[i]
+		}
+	}
+	return false
+}
+
+// Ran is by kernel what ran since the last ResetCounts.
+func (v *Device) Ran() map[string]Ran {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.ran)
 }
 
 // Held is what was not given back: allocations, host buffers, modules, streams,

@@ -28,6 +28,12 @@ func TestMutants(t *testing.T) {
 		if strings.TrimSpace(got[m.Line-1]) == m.Was {
 			t.Errorf("line %d: %s changes nothing", m.Line, m.What)
 		}
+		if n%63 == 0 { // the kernel alone
+			mod, err := parse(m.Alone())
+			if err != nil || len(mod.kernels) != 1 || mod.kernels[0].name != m.Kernel || !strings.Contains(m.Alone(), m.Now) {
+				t.Fatalf("%s of %q: alone it is no module of one kernel: %v", m.What, m.Was, err)
+			}
+		}
 		if n%3 == 0 { // the whole text is compiled again
 			mod, err := parse(m.Text())
 			if err != nil {

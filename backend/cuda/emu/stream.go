@@ -289,7 +289,12 @@ func (v *Device) Launch(s driver.Stream, h driver.Function, l driver.Launch, par
 	}
 	params = slices.Clone(params)
 	return v.give("Launch", s, func() error {
-		n, err := f.p.launch(&v.mem, l, params, v.cfg.Workers, v.cfg.Steps, &v.atomics, v.cfg.Sums)
+		r := v.ran[f.p.name]
+		if r.p != f.p {
+			r = Ran{f.p, make([]bool, len(f.p.blocks))}
+			v.ran[f.p.name] = r
+		}
+		n, err := f.p.launch(&v.mem, l, params, v.cfg.Workers, v.cfg.Steps, &v.atomics, v.cfg.Sums, r.blocks)
 		c := v.counts[f.p.name]
 		if c == nil {
 			c = new(Counts)

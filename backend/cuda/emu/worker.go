@@ -228,7 +228,8 @@ func (b *worker) tally() Counts {
 }
 
 // launch runs a kernel on several workers and returns what it did.
-func (p *program) launch(mem *memory, l driver.Launch, params []byte, workers int, most int64, atomics *sync.Mutex, sums Sums) (Counts, error) {
+// It notes in ran which basic blocks were entered.
+func (p *program) launch(mem *memory, l driver.Launch, params []byte, workers int, most int64, atomics *sync.Mutex, sums Sums, ran []bool) (Counts, error) {
 	blocks := int64(l.Grid[0]) * int64(l.Grid[1]) * int64(l.Grid[2])
 	s := &shares{atomics: atomics, sums: sums}
 	s.failed.Store(blocks)
@@ -256,6 +257,11 @@ func (p *program) launch(mem *memory, l driver.Launch, params []byte, workers in
 				}
 			}
 			counts[i] = b.tally()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for j, n := range b.visits {
+				ran[j] = ran[j] || n > 0
+			}
 		}
 		if i == workers-1 {
 			work()
