@@ -8,10 +8,6 @@ import (
 	"samebit/backend/cuda/kernels"
 )
 
-// leastArchive is the share of mutants of archive kernels, in percent, that tests
-// must see; few of them are drawn.
-const leastArchive = 87
-
 // TestArchiveMutants is TestMutants for windows and archives.
 func TestArchiveMutants(t *testing.T) {
 	if testing.Short() {
@@ -19,5 +15,5 @@ func TestArchiveMutants(t *testing.T) {
 	}
 	modules := slices.DeleteFunc(kernels.Modules(), func(m string) bool { return !isArchive(m) })
 	cases := append(backendtest.ArchiveCases(), backendtest.ArchiveGradCases()...)
-	killMutants(t, modules, trials(t, false, cases, archiveForms()), *mutants/8, leastArchive)
+	killMutants(t, modules, trials(t, false, cases, archiveForms()), *mutants/2, least)
 }

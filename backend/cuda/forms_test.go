@@ -330,6 +330,8 @@ func attentionForms() []form {
 		{128, 64, 1, 1, 256, 0, []string{"attendTile4"}, ""},
 		// The last slot is the first of a block; windows longer than the text.
 		{64, 1, 4, 1, 40, 0, []string{"attendBlocks4"}, ""},
+		{70, 2, 4, 1, 60, 20, []string{"attendBlocks4"}, ""},
+		{100, 2, 4, 1, 44, 0, []string{"attendBlocks4"}, ""},
 		{128, 1, 1, 1, 40, 0, []string{"attendBlocks1"}, ""},
 		{20, 2, 4, 1, 24, 64, []string{"attendBlocks4"}, ""},
 		{20, 2, 1, 1, 24, 64, []string{"attendBlocks1"}, ""},
@@ -506,6 +508,18 @@ func rowForms() []form {
 			r.s.Conv(y(), g, r.random(rnd, 1, 4, k), p, 0)
 			l = append(l, a, b)
 			return l
+		})
+	}
+	for _, d := range []int{8, 6} {
+		one(fmt.Sprintf("pages/%d", d), "getPage", func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			page, other := r.f32(nil, 4, 3, backend.Page, d), r.f32(nil, 4, 3, backend.Page, d)
+			whole, y := r.framed(4, 3, 41, d)
+			r.s.PutPage(page, r.random(rnd, 1, 4, 3, 50, d))
+			r.s.GetPage(y, page)
+			r.s.PutPage(other, y)
+			all := r.f32(nil, 4, 3, backend.Page, d)
+			r.s.GetPage(all, other)
+			return []tensor.Tensor{whole, all}
 		})
 	}
 	for size, dt := range map[int]tensor.DType{1: tensor.U8, 2: tensor.BF16, 4: tensor.F32} {

@@ -101,7 +101,7 @@ func killMutants(t *testing.T, modules []string, byKernel map[string][]*trial, s
 				reached := reaching(byKernel[m.Kernel], m)
 				if seen[i] = kill(drv, m, reached); seen[i] == "" {
 					name, _ := moduleOf(m.Kernel)
-					t.Logf("survivor: %s, line %d of %s.ptx, %s, in %d of %d trials\n\twas %s\n\tnow %s", m.Kernel, m.Line, name, m.What, len(reached), len(byKernel[m.Kernel]), m.Was, strings.TrimSpace(m.Now))
+					t.Logf("survivor %d: %s, line %d of %s.ptx, %s, in %d of %d trials\n\twas %s\n\tnow %s", i+1, m.Kernel, m.Line, name, m.What, len(reached), len(byKernel[m.Kernel]), m.Was, strings.TrimSpace(m.Now))
 				}
 			}
 		})
