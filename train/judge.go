@@ -49,13 +49,8 @@ func (j *Judgement) Share(rows int) float64 {
 // Perplexity is that of the held-out prose.
 func (j *Judgement) Perplexity() float64 { return math.Exp(j.Prose) }
 
-// better reports whether j is a better result than o.
-func (j *Judgement) better(o *Judgement) bool {
-	if a, b := j.Share(0), o.Share(0); a != b {
-		return a > b
-	}
-	return j.Loss < o.Loss
-}
+// better compares the loss of answers: shares of a few questions move by whole questions.
+func (j *Judgement) better(o *Judgement) bool { return j.Loss < o.Loss }
 
 // JudgeConfig says what a model is asked.
 type JudgeConfig struct {
