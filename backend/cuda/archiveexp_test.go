@@ -61,6 +61,71 @@ func archiveSharpForms() []form {
 			r.s.(backend.ArchiveGrad).WindowAttentionGrad(d[0], d[1], d[2], dy, y, q, k, v, p, backend.WindowParams{Scale: 1, Window: 100})
 		})
 	}})
+	// Mixtures of scales: component c of the response is that of scale c.
+	l = append(l, form{"exp/mixScales", []string{"mixScales"}, true, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+		logits := append([]float32{0}, hardDown...)
+		n := len(logits)
+		num, den := make([]float32, n*n), make([]float32, n)
+		w := &backend.ArchiveParams{WindowParams: backend.WindowParams{Scale: 1, Window: 2}, Codes: r.random(rnd, 1, 1, 1, n), Mix: r.f32(logits, 1, 1, n)}
+		for i := range n {
+			num[i*n+i], w.Decay, w.Gain = 2, append(w.Decay, 0.5), append(w.Gain, 0.25)
+		}
+		den[0] = 2
+		a := &backend.ArchiveSeg{Slot: 5, Window: []tensor.Tensor{r.f32(nil, 2, 1, backend.Page, n)}} // the event's value is 0
+		bank := func() backend.ArchiveBank {
+			return backend.ArchiveBank{Num: r.f32(num, 1, 1, n, n), Den: r.f32(den, 1, 1, n)}
+		}
+		a.In, a.Out = bank(), bank()
+		y := r.f32(nil, 1, 1, n)
+		r.s.(backend.Archive).ArchiveScan(y, r.random(rnd, 1, 1, 1, n), r.s.Plan([]backend.Seg{{Rows: 1, Slot: 5, Pos: 5, Archive: a}}), 0, w)
+		return []tensor.Tensor{y}
+	}})
+	// Sets whose codes are one vector turned, and queries and keys of equal components:
+	// the cosines differ by roundings alone, which choose the set.
+	for _, d := range []int{7, 39, 70, 135, 1030} {
+		l = append(l, form{fmt.Sprintf("near ties/%d", d), []string{"scoreSets"}, true, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+			const texts, sets, ways = 8, 24, 2
+			code := rnd.F32(tensortest.Ordinary, d)
+			var codes []float32
+			for i := range sets {
+				codes = append(append(codes, code[i%d:]...), code[:i%d]...)
+			}
+			equal := func(v float32) []float32 {
+				x := make([]float32, d)
+				for i := range x {
+					x[i] = v
+				}
+				return x
+			}
+			var segs []backend.Seg
+			var q []float32
+			for i := range texts {
+				a := &backend.ArchiveSeg{Slot: 5, Window: []tensor.Tensor{r.f32(nil, 2, 1, backend.Page, d)}}
+				p := r.s.Plan([]backend.Seg{{Rows: 6, Archive: &backend.ArchiveSeg{Window: a.Window}}})
+				var k []float32
+				for range 6 {
+					k = append(k, equal(1.0123457+float32(i)/7)...)
+				}
+				r.s.(backend.Archive).PutWindow(p, 0, r.f32(k, 6, 1, d), r.random(rnd, 1, 6, 1, d), tensor.Tensor{})
+				q = append(q, equal(1.7123457+float32(i)/7)...)
+				bank := func() backend.ArchiveBank {
+					return backend.ArchiveBank{Num: r.f32(nil, 1, 1, 1, d), Den: r.f32(nil, 1, 1, 1), Key: r.random(rnd, 1, 1, 1, sets*ways, d), Value: r.random(rnd, 1, 1, 1, sets*ways, d),
+						Score: r.grades(rnd, 1, 1, sets*ways), Age: r.counts(rnd, 2, 1, 1, sets*ways), Next: r.counts(rnd, 3, 1, 1)}
+				}
+				a.In, a.Out = bank(), bank()
+				segs = append(segs, backend.Seg{Row: i, Rows: 1, Slot: 5, Pos: 5, Archive: a})
+			}
+			x := &backend.ExactParams{WindowParams: backend.WindowParams{Scale: 1, Window: 2}, Sets: sets, Ways: ways, Probe: 1, QualityFirst: true, Mix: r.random(rnd, 1, 1),
+				SetCodes: r.f32(codes, 1, sets, d), Threshold: -1, Admission: 0.7, Diversity: 0.3, Confidence: 0.25, ConfidenceTemp: 2}
+			y, weight := r.f32(nil, texts, 1, d), r.f32(nil, texts, 1)
+			r.s.(backend.Archive).ExactTier(y, weight, r.f32(q, texts, 1, d), r.s.Plan(segs), 0, x)
+			out := []tensor.Tensor{y, weight}
+			for i := range segs {
+				out = append(out, segs[i].Archive.Out.Score)
+			}
+			return out
+		}})
+	}
 	// A read is used again if the query is as close to the last one as it is, and not if
 	// it must be closer by one bit.
 	for _, d := range []int{3, 7, 31, 32, 39, 63, 64, 70, 133, 1030} {
