@@ -66,9 +66,9 @@ func Compare(ctx context.Context, dev backend.Device, teacher, student *nn.Decod
 	return sum, nil
 }
 
-// windowRows is the number of original rows whose keys and values take at least the
+// WindowRows is the number of original rows whose keys and values take at least the
 // bytes of window, addresses, sinks and archive or matrices of a layer.
-func windowRows(c qcc.Config) int {
+func WindowRows(c qcc.Config) int {
 	kv := c.KV
 	if kv == 0 {
 		kv = c.Heads

@@ -26,7 +26,7 @@ func (r *run) finish(ctx context.Context) (*qcc.Adapter, *Report, error) {
 	judged := &rep.Training
 	if r.best != nil {
 		judged = r.best
-		rep.WindowRows = windowRows(r.from.Config)
+		rep.WindowRows = WindowRows(r.from.Config)
 		bare, err := Windowed(r.teacher, r.from.Layers, rep.WindowRows)
 		if err != nil {
 			return nil, nil, err

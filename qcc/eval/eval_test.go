@@ -12,6 +12,7 @@ import (
 	"samebit/backend/cpu"
 	"samebit/checkpoint"
 	"samebit/qcc"
+	"samebit/qcc/calib"
 	"samebit/qwen3"
 	"samebit/state"
 	"samebit/token"
@@ -76,8 +77,8 @@ func TestRun(t *testing.T) {
 				t.Errorf("an adapter of 24 rows and 4 codes holds the bytes of %d rows", r.Bytes/row)
 			}
 		case r.Method == "mine, bare window":
-			if r.Bytes < own[r.Task] || r.Bytes >= own[r.Task]+row {
-				t.Errorf("%s: a bare window of %d bytes beside an adapter of %d", r.Task, r.Bytes, own[r.Task])
+			if r.Rows != calib.WindowRows(mine.Config) || r.Bytes != int64(r.Rows)*row {
+				t.Errorf("%s: a bare window of %d bytes and %d rows beside an adapter of %d bytes", r.Task, r.Bytes, r.Rows, own[r.Task])
 			}
 		case r.Method == Full && r.Bytes < int64(r.Tokens-1)*row:
 			t.Errorf("the full cache holds %d bytes of %d tokens", r.Bytes, r.Tokens)

@@ -112,6 +112,11 @@ func (r *run) open(m memory) (*subject, error) {
 	case Novel:
 		return sieve(qcc.Sieve{})
 	}
+	if a := r.cfg.adapter(m.method); a != nil && m.method != a.Name {
+		w, err := calib.Windowed(d, a.Layers, m.rows)
+		kv := d.Shapes.KV
+		return &subject{dec: w, close: func() {}, bare: m.rows, row: int64(8 * len(a.Layers) * kv.Heads * kv.Dim)}, err
+	}
 	a, err := r.adapter(m)
 	if err != nil {
 		return nil, err
@@ -121,29 +126,6 @@ func (r *run) open(m memory) (*subject, error) {
 		return nil, err
 	}
 	return &subject{dec: p.Decoder, close: p.Close}, nil
-}
-
-// subjectOf is the subject of a result. A bare window has the bytes of the adapter
-// that read the same tokens before.
-func (r *run) subjectOf(v Result, tokens int) (*subject, error) {
-	name, ok := strings.CutSuffix(v.Method, bareWindow)
-	if !ok {
-		return r.subject(v.key().memory)
-	}
-	k := v.key()
-	k.memory = memory{name, 0}
-	bytes, known := r.have[k]
-	k.memory = memory{Full, 0}
-	full, read := r.have[k]
-	if !known || !read {
-		return nil, fmt.Errorf("eval: %s: nothing to be as large as: %w", v.Method, errBudget)
-	}
-	kv := r.m.Decoder.Shapes.KV
-	row := int64(8 * kv.Layers * kv.Heads * kv.Dim)
-	rest := full - int64(tokens)*row // recurrent states
-	rows := max(1, int((bytes-rest+row-1)/row))
-	w, err := calib.Windowed(r.m.Decoder, nil, rows)
-	return &subject{dec: w, close: func() {}, bare: rows, row: row}, err
 }
 
 // adapter spends a budget on a window and an archive or a table: what the archive

@@ -16,6 +16,7 @@ import (
 	"samebit/backend"
 	"samebit/internal/jsonlines"
 	"samebit/nn"
+	"samebit/qcc/calib"
 	"samebit/state"
 	"samebit/tensor"
 	"samebit/token"
@@ -49,7 +50,7 @@ type Config struct {
 	TextRows int     // of it in one sequence; 0: the longest length
 
 	// Adapters are memories with a size of their own. Beside each stands a bare
-	// window of as many rows as its state has the bytes of.
+	// window of as many rows as window and archive have the bytes of.
 	Adapters []Adapter
 
 	// Have are results of an earlier run; what they hold is not done again.
@@ -88,7 +89,7 @@ type cell struct {
 	length, pairs int
 }
 
-// memory is a method with a budget; adapters and Full have none.
+// memory is a method with a budget; Full has none, that of adapters is their own.
 type memory struct {
 	method string
 	rows   int
@@ -201,7 +202,8 @@ func (c *Config) memories() []memory {
 		}
 	}
 	for _, a := range c.Adapters {
-		out = append(out, memory{a.Name, 0}, memory{a.Name + bareWindow, 0})
+		rows := calib.WindowRows(a.Config)
+		out = append(out, memory{a.Name, rows}, memory{a.Name + bareWindow, rows})
 	}
 	return out
 }
@@ -214,7 +216,7 @@ type run struct {
 	id       string // of results
 	memories []memory
 	subjects map[memory]*subject
-	have     map[key]int64 // bytes
+	have     map[key]bool
 	out      []Result
 }
 
@@ -229,15 +231,18 @@ func Run(ctx context.Context, m Model, cfg Config) ([]Result, error) {
 		return nil, err
 	}
 	defer s.Close()
-	r := &run{m: m, cfg: &cfg, s: s, memories: cfg.memories(), subjects: map[memory]*subject{}, have: map[key]int64{}, out: slices.Clone(cfg.Have)}
+	r := &run{m: m, cfg: &cfg, s: s, memories: cfg.memories(), subjects: map[memory]*subject{}, have: map[key]bool{}, out: slices.Clone(cfg.Have)}
 	defer func() {
 		for _, s := range r.subjects {
 			s.close()
 		}
 	}()
-	for _, a := range cfg.Adapters { // a foreign one is told of before anything is read
-		if _, err := r.subject(memory{a.Name, 0}); err != nil {
-			return r.out, fmt.Errorf("eval: adapter %s: %w", a.Name, err)
+	for _, m := range r.memories { // a foreign one is told of before anything is read
+		if cfg.adapter(m.method) == nil {
+			continue
+		}
+		if _, err := r.subject(m); err != nil {
+			return r.out, fmt.Errorf("eval: adapter %s: %w", m.method, err)
 		}
 	}
 	if err := r.resume(); err != nil {
@@ -283,10 +288,11 @@ func (r *run) resume() error {
 			return fmt.Errorf("eval: the earlier results are of another model, wording, seed or number of questions (%q, here %q): keep these in a file of their own", v.Run, r.id)
 		}
 		k := v.key()
-		if asked := slices.Contains(r.memories, k.memory) && (v.Task != Text || c.Text != nil); asked && v.Of != r.of(k.cell, k.memory) {
+		same := slices.Contains(r.memories, k.memory) || c.adapter(k.method) != nil // whatever the adapter's size
+		if same && (v.Task != Text || c.Text != nil) && v.Of != r.of(k.cell, k.memory) {
 			return fmt.Errorf("eval: the earlier results of %s (%s) are of another text or adapter: keep these in a file of their own", v.Method, v.Task)
 		}
-		r.have[k] = v.Bytes
+		r.have[k] = true
 	}
 	return nil
 }
@@ -295,7 +301,7 @@ func (r *run) resume() error {
 func (r *run) of(c cell, m memory) string {
 	var parts [][]byte
 	if a := r.cfg.adapter(m.method); a != nil {
-		id := r.subjects[memory{a.Name, 0}].dec.ID
+		id := r.subjects[memory{a.Name, calib.WindowRows(a.Config)}].dec.ID
 		parts = append(parts, id[:])
 	}
 	if c.task == Text {
@@ -317,7 +323,7 @@ func digest(parts ...[]byte) string {
 
 func (r *run) emit(v Result) error {
 	v.Run, v.Of = r.id, r.of(v.key().cell, v.key().memory)
-	r.out, r.have[v.key()] = append(r.out, v), v.Bytes
+	r.out, r.have[v.key()] = append(r.out, v), true
 	if r.cfg.Emit == nil {
 		return nil
 	}
@@ -329,7 +335,7 @@ func (r *run) lacking(c cell, index int) []Result {
 	var out []Result
 	for _, m := range r.memories {
 		v := Result{Task: c.task, Length: c.length, Pairs: c.pairs, Index: index, Method: m.method, Rows: m.rows}
-		if _, ok := r.have[v.key()]; !ok {
+		if !r.have[v.key()] {
 			out = append(out, v)
 		}
 	}
@@ -360,7 +366,7 @@ func (r *run) item(ctx context.Context, c cell, index int) error {
 		}
 	}()
 	for _, v := range left {
-		s, err := r.subjectOf(v, len(it.context))
+		s, err := r.subject(v.key().memory)
 		if errors.Is(err, errBudget) {
 			continue
 		} else if err != nil {

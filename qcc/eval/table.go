@@ -79,13 +79,10 @@ func tables(results []Result, seed uint64) []table {
 
 // label are the first columns of a memory.
 func label(m memory) []string {
-	switch {
-	case m.rows > 0:
-		return []string{m.method, fmt.Sprint(m.rows)}
-	case m.method == Full:
+	if m.rows == 0 {
 		return []string{m.method, "all"}
 	}
-	return []string{m.method, "its own"}
+	return []string{m.method, fmt.Sprint(m.rows)}
 }
 
 // mean is the mean share of right answers of some results, as whole percents; "" of

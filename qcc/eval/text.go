@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 
 	"samebit/nn"
 )
@@ -20,26 +19,6 @@ type Fidelity struct {
 	KL     float64 `json:"divergence"` // of the full cache's distribution from the memory's, nats
 }
 
-// text reads a piece of held-out text with every memory beside the full cache.
-func (r *run) text(ctx context.Context, index int) error {
-	var alone, after []Result
-	for _, v := range r.lacking(cell{Text, r.cfg.TextRows, 0}, index) {
-		switch {
-		case v.Method == Compile: // there is no question
-		case strings.HasSuffix(v.Method, bareWindow): // its size is known when its adapter has read
-			after = append(after, v)
-		default:
-			alone = append(alone, v)
-		}
-	}
-	for _, l := range [][]Result{alone, after} {
-		if err := r.read(ctx, index, l); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // student is a memory that reads a text.
 type student struct {
 	v Result
@@ -48,8 +27,9 @@ type student struct {
 	k *nn.Runner
 }
 
-// read reads a piece with some memories at once, so that the full cache reads it once.
-func (r *run) read(ctx context.Context, index int, left []Result) error {
+// text reads a piece of held-out text with all memories at once beside the full
+// cache.
+func (r *run) text(ctx context.Context, index int) error {
 	n := r.cfg.TextRows
 	ids := r.cfg.Text[index*n : (index+1)*n]
 	in := rowsOf(ids[:n-1])
@@ -59,8 +39,11 @@ func (r *run) read(ctx context.Context, index int, left []Result) error {
 			s.k.Close()
 		}
 	}()
-	for _, v := range left {
-		s, err := r.subjectOf(v, len(in))
+	for _, v := range r.lacking(cell{Text, n, 0}, index) {
+		if v.Method == Compile { // there is no question
+			continue
+		}
+		s, err := r.subject(v.key().memory)
 		if errors.Is(err, errBudget) {
 			continue
 		} else if err != nil {
