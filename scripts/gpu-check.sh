@@ -67,10 +67,10 @@ step "training of $steps steps" sh -c '
 	printf "{\"config\":\"%s\",\"steps\":%d,\"weights\":\"%s\"}\n" "$3" "$5" "$want"
 ' sh "$samebit" "$device" train/testdata/small.json "$tmp" "$steps"
 list >"$tmp/training"
-[ -z "$seconds" ] || step "single ops" "$samebit" bench --json --device "$device" --kernels all --seconds "$seconds"
+[ -z "$seconds" ] || step "single ops" "$samebit" bench --json - --device "$device" --kernels all --seconds "$seconds"
 list >"$tmp/ops"
 if [ -e "$model" ]; then
-	step "speed of $model" "$samebit" bench --json --device "$device" $bench -m "$model"
+	step "speed of $model" "$samebit" bench --json - --device "$device" $bench -m "$model"
 else
 	echo "$model is not there: no speeds of a whole model" >&2
 fi

@@ -30,7 +30,9 @@ def lines(cmd):
 
 def ours(a, model):
     r = {}
-    for x in lines([a.samebit, "bench", "--json", "-m", model, "--threads", str(a.threads), "-p", a.prompts, "-n", str(a.tokens), "-d", a.depths, "-r", "1"]):
+    for x in lines([a.samebit, "bench", "--json", "-", "-m", model, "--threads", str(a.threads), "-p", a.prompts, "-n", str(a.tokens), "-d", a.depths, "-r", "1"]):
+        if "test" not in x:
+            continue  # the first line, about the machine
         if x["test"] == "load":
             r["load s"] = min(x["wall"])
         else:

@@ -28,7 +28,9 @@ def lines(cmd):
 def one(a):
     t = str(a.threads)
     r = {}
-    for x in lines([a.samebit, "bench", "--kernels", "all", "--json", "--threads", t, "--seconds", str(a.seconds)]):
+    for x in lines([a.samebit, "bench", "--kernels", "all", "--json", "-", "--threads", t, "--seconds", str(a.seconds)]):
+        if "test" not in x:
+            continue  # the first line, about the machine
         r[f"{x['test']} {x['shape']}"] = x["best"]
         if x["test"] == "gemv":
             r[f"bytes {x['shape']}"] = x["bytes"]

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -17,7 +16,7 @@ func newBench() *cobra.Command {
 	var mf modelFlags
 	var cfg bench.ModelConfig
 	var loads int
-	var asJSON bool
+	var file string
 	var only string
 	var kc bench.KernelConfig
 	var rc bench.ResumeConfig
@@ -26,10 +25,11 @@ func newBench() *cobra.Command {
 		Use:   "bench [flags]",
 		Short: "Measure a model's speed, or that of single ops",
 		Long: `Measure loading, prompts and decoding, each several times after a warm-up, and
-print best and median rates. bench/peers measures other engines the same way.`,
+print best and median rates. bench/peers measures other engines the same way.
+'samebit bench compare' tells how two files of --json differ.`,
 		Example: `  samebit bench
   samebit bench -m model.gguf -p 64,512 -d 0,4096 -n 64 -r 10
-  samebit bench --seqs 4,16 --json
+  samebit bench --seqs 4,16 --json new.json
   samebit bench --resume 4200 --shared 4000 --stride 256
   samebit bench --transfer 1000 --request 32 --senders 4
   samebit bench --kernels all --threads 1`,
@@ -43,7 +43,7 @@ print best and median rates. bench/peers measures other engines the same way.`,
 	f.IntSliceVar(&cfg.Seqs, "seqs", nil, "`LIST` of numbers of sequences that decode together")
 	f.IntVarP(&cfg.Repeat, "repeat", "r", 5, "repeat `N` times, after a warm-up")
 	f.IntVar(&loads, "loads", 1, "load the model `N` times")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object per measurement")
+	f.StringVar(&file, "json", "", "write the measurements to `FILE`, one JSON object per line after one about the machine (-: print them)")
 	f.StringVar(&only, "kernels", "", "measure ops instead of a model: `PART` is gemm, gemv, attention, delta or all")
 	f.IntVar(&rc.Rows, "resume", 0, "measure prompts of `N` tokens that begin like a cached one, cold and resumed")
 	f.IntVar(&rc.Shared, "shared", 0, "with --resume: `N` tokens in common")
@@ -58,8 +58,12 @@ print best and median rates. bench/peers measures other engines the same way.`,
 			atLeast("prompts", 1, cfg.Prompts...), atLeast("seqs", 1, cfg.Seqs...), atLeast("depths", 0, cfg.Depths...)); err != nil {
 			return err
 		}
+		out, err := newMeasurements(c, file)
+		if err != nil {
+			return err
+		}
 		if only != "" {
-			return benchKernels(c, &mf, only, kc, asJSON)
+			return out.save(benchKernels(c, &mf, only, kc, out))
 		}
 		path := resolveModel(mf.path)
 		dev, err := newDevice(mf.device, mf.threads)
@@ -71,11 +75,7 @@ print best and median rates. bench/peers measures other engines the same way.`,
 		bar := newBar("loading "+cfg.Name, true)
 		emit := func(r bench.Result) {
 			bar.finish()
-			if asJSON {
-				printJSON(c.OutOrStdout(), r) // the writer remembers its failure
-				return
-			}
-			fmt.Fprintf(c.OutOrStdout(), "%-28s %-8s n %-5d depth %-6d seqs %-3d %9.2f %s best, %9.2f median, peak %d MiB%s\n", r.Model, r.Test, r.N, r.Depth, max(r.Seqs, 1), r.Best, r.Unit, r.Median, r.PeakMiB, notExact(&r))
+			out.add(r, "%-28s %-8s n %-5d depth %-6d seqs %-3d %9.2f %s best, %9.2f median, peak %d MiB%s", r.Model, r.Test, r.N, r.Depth, max(r.Seqs, 1), r.Best, r.Unit, r.Median, r.PeakMiB, notExact(&r))
 		}
 		dec, err := loadBench(c.Context(), dev, path, loads, bar.update, emit)
 		if err != nil {
@@ -84,14 +84,15 @@ print best and median rates. bench/peers measures other engines the same way.`,
 		defer dec.Close()
 		if rc.Rows > 0 {
 			rc.Name, rc.Repeat = cfg.Name, cfg.Repeat
-			return bench.Resume(c.Context(), dev, dec, rc, emit)
+			return out.save(bench.Resume(c.Context(), dev, dec, rc, emit))
 		}
 		if tc.Rows > 0 {
 			tc.Name, tc.Repeat = cfg.Name, cfg.Repeat
-			return bench.Transfer(c.Context(), dev, dec, tc, emit)
+			return out.save(bench.Transfer(c.Context(), dev, dec, tc, emit))
 		}
-		return bench.Model(c.Context(), dev, dec, cfg, emit)
+		return out.save(bench.Model(c.Context(), dev, dec, cfg, emit))
 	}
+	c.AddCommand(newBenchCompare())
 	c.AddCommand(newBenchQCC()...)
 	return c
 }
@@ -108,7 +109,7 @@ func notExact(r *bench.Result) (s string) {
 }
 
 // benchKernels measures single ops.
-func benchKernels(c *cobra.Command, mf *modelFlags, only string, cfg bench.KernelConfig, asJSON bool) error {
+func benchKernels(c *cobra.Command, mf *modelFlags, only string, cfg bench.KernelConfig, out *measurements) error {
 	switch only {
 	case "all":
 	case "gemm", "gemv", "attention", "delta":
@@ -128,11 +129,7 @@ func benchKernels(c *cobra.Command, mf *modelFlags, only string, cfg bench.Kerne
 	}
 	defer dev.Close()
 	return bench.Kernels(c.Context(), dev, cfg, func(r bench.Result) {
-		if asJSON {
-			printJSON(c.OutOrStdout(), r)
-			return
-		}
-		fmt.Fprintf(c.OutOrStdout(), "%-18s %-44s %9.2f %s best, %9.2f median%s\n", r.Test, r.Shape, r.Best, r.Unit, r.Median, notExact(&r))
+		out.add(r, "%-18s %-44s %9.2f %s best, %9.2f median%s", r.Test, r.Shape, r.Best, r.Unit, r.Median, notExact(&r))
 	})
 }
 

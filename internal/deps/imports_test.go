@@ -108,7 +108,7 @@ var rooms = []room{
 		"the façade links the processor only: a driver is the user's choice"},
 	{"parity", []string{"backend", "backend/cpu", "nn", "sample", "state", "tensor"}, nil,
 		"it walks the rooms below the façade"},
-	{"bench", []string{"backend", "cache", "backend/cpu", "internal/blockq", "nn", "rclc", "state", "tensor"}, []string{"golang.org/x/sys"},
+	{"bench", []string{"backend", "cache", "backend/cpu", "internal/blockq", "internal/jsonlines", "internal/wholefile", "nn", "rclc", "state", "tensor"}, []string{"golang.org/x/sys"},
 		"measurements take any device and any decoder"},
 	{"bench/qccbench", []string{"backend", "bench", "internal/canon", "nn", "qcc", "qcc/lm", "state", "tensor"}, nil,
 		"bounded and exact attention side by side"},
