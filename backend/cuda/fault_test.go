@@ -119,6 +119,13 @@ func (c *faultyContext) Sync(s driver.Stream) error {
 	return errors.Join(c.Context.Sync(s), c.f.fails("Sync"))
 }
 
+func (c *faultyContext) SetMaxShared(f driver.Function, bytes int) error {
+	if err := c.f.fails("SetMaxShared"); err != nil {
+		return err
+	}
+	return c.Context.SetMaxShared(f, bytes)
+}
+
 func (c *faultyContext) Launch(s driver.Stream, f driver.Function, l driver.Launch, p []byte) error {
 	if err := c.f.fails("Launch"); err != nil {
 		return err

@@ -27,7 +27,7 @@ type bed struct {
 	results []tensor.Tensor
 }
 
-const bedFloats = 16 << 10
+const bedFloats = 128 << 10
 
 func (b *bed) of(dt tensor.DType, dim ...int) tensor.Tensor {
 	x, err := tensor.New(b.buf, b.used, dt, dim...)
@@ -108,6 +108,10 @@ func trainingStep(b *bed) func() {
 	g.BiasGrad(b.out(c), b.in(rows, c), p)
 	g.GatherGrad(b.out(rows, c), b.in(rows, c), b.ints(0, 4, 2, 2, 1))
 	g.EmbedGrad(dtable, dx, ids)
+	const wide = 96 // a state that needs more shared memory than kernels have without asking
+	p = s.Plan([]backend.Seg{{Rows: 2, DeltaIn: b.state(1, 1, wide, wide), DeltaOut: b.in(1, 1, wide, wide)}})
+	of := func(make func(dim ...int) tensor.Tensor) tensor.Tensor { return make(2, 1, wide) }
+	g.GatedDeltaGrad(of(b.out), of(b.out), of(b.out), b.out(2, 1), b.out(2, 1), of(b.in), of(b.in), of(b.in), of(b.in), b.in(2, 1), b.in(2, 1), p, 0)
 	norm := b.out(1)
 	g.SumSquares(norm, dtable)
 	s.Read(make([]byte, 4), norm)
