@@ -49,7 +49,7 @@ func (c Sieve) resolved() (Sieve, error) {
 	}
 	switch {
 	case c.Slots < backend.Page || c.Slots%backend.Page != 0 || c.Slots > 1<<24:
-		return c, fmt.Errorf("qcc: a sieve of %d slots: want a multiple of %d: %w", c.Slots, backend.Page, ErrConfig)
+		return c, fmt.Errorf("qcc: a sieve of %d slots: want a multiple of %d, at most 2^24: %w", c.Slots, backend.Page, ErrConfig)
 	case c.Recent < 1 || c.Recent+c.Sinks > c.Slots:
 		return c, fmt.Errorf("qcc: a sieve of %d slots for %d first and %d last rows: want at least one last row, and room for all: %w", c.Slots, c.Sinks, c.Recent, ErrConfig)
 	case c.Score != SieveNovel && c.Score != SieveRecent:

@@ -44,7 +44,7 @@ every token of it is the model's first choice. Budgets are rows of keys and valu
 each memory spends the bytes of so many rows, and what it really holds is counted.
 
 Memories are full (everything), window (the last rows), sinks (the first four and the
-last), sieve (qcc.Sieve: the first, the last and those whose keys are unlike the
+last), sieve (qcc.Sieve: the first, the last and those that are least like the
 others), table (window and exact tier, joined by mass), archive (as published, without
 training) and compile (rows chosen by the question, which the others do not know when
 they read). Each --adapter is a memory of its own size, named after its file (after its
@@ -86,7 +86,6 @@ asks for more adds to it, and reports all that is there.`,
 	f.StringSliceVar(&plots, "plot", nil, "draw right answers against bytes into `FILES` (.svg, .png)")
 	f.BoolVar(&asMarkdown, "markdown", false, "print tables in Markdown")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, with every cell")
-	c.MarkFlagsMutuallyExclusive("json", "markdown")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		err := errors.Join(mf.check(), oneOf("memories", eval.Methods, cfg.Methods...), oneOf("tasks", words(append(slices.Clone(eval.Forms), eval.Worded...)), taskNames...),
 			atLeast("budgets", 64, cfg.Budgets...), atLeast("rows", 32, cfg.Lengths...), atLeast("pairs", 1, cfg.Pairs...),
@@ -99,6 +98,9 @@ asks for more adds to it, and reports all that is there.`,
 		}
 		if err != nil {
 			return usageError{err}
+		}
+		if asJSON && asMarkdown {
+			return usagef("--json and --markdown exclude each other")
 		}
 		for _, b := range cfg.Budgets {
 			if b%64 != 0 {

@@ -27,7 +27,12 @@ failure. FILE may be - for standard input. Exit codes: 0 if the evidence passes,
 if it fails, 2 if it cannot be read.`,
 		Example: `  samebit gate evidence.json
   samebit gate --json - < evidence.json`,
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("want one file of evidence, or - for standard input, got %d", len(args))
+			}
+			return nil
+		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	c.RunE = func(c *cobra.Command, args []string) error {

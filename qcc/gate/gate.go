@@ -32,6 +32,9 @@ func Audit(evidence []byte) (Result, error) {
 	d := json.NewDecoder(bytes.NewReader(evidence))
 	d.UseNumber()
 	v, err := value(d, 0)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = errors.New("it ends in the middle of the object")
+	}
 	if err == nil {
 		if _, more := d.Token(); more != io.EOF {
 			err = errors.New("text after the object")
@@ -39,7 +42,7 @@ func Audit(evidence []byte) (Result, error) {
 	}
 	root, ok := v.(map[string]any)
 	if err == nil && !ok {
-		err = fmt.Errorf("a %T is no object", v)
+		err = errors.New("it holds something else than an object of measurements: want {\"run_id\": ..., ...}")
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("gate: %v: %w", err, ErrUnreadable)
