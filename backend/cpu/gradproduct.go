@@ -61,14 +61,14 @@ func (s *stream) addProduct() {
 		p, ks := &s.grad.prod, s.dev.gemm
 		count := panel.Count(p.sum.N)
 		c := chunk % p.columns
-		t0, t1 := s.turns(chunk/p.columns, p.rows, p.sum.Tiles)
+		t0, t1 := s.tileShare(chunk/p.columns, p.rows, p.sum.Tiles)
 		ks.Accumulate(&p.sum, t0, t1, c*count/p.columns, (c+1)*count/p.columns, s.tmp(worker, ks.SumScratch()))
 	})
 }
 
-// turns is chunk's part of n tiles: chunks go to the workers in turn, and the chunks
-// of each turn that a worker has make up an equal part.
-func (s *stream) turns(chunk, chunks, n int) (from, to int) {
+// tileShare is chunk's part of n tiles: workers take chunks in turn, and what a worker
+// takes is as much as the others' in all.
+func (s *stream) tileShare(chunk, chunks, n int) (from, to int) {
 	t := s.threads()
 	if chunks%t != 0 {
 		return chunk * n / chunks, (chunk + 1) * n / chunks

@@ -98,7 +98,7 @@ func (k *Kernels) RMSNormGrad(dx, part, dy, x, w, tmp []float32, eps float32, fi
 // NormGrad is the gradient of one row of xh = x·r, given g, that of xh, which is
 // overwritten: dx += FMA(-c, xh, g)·r with c = RSUM(g·xh)/n. tmp is scratch of a row.
 func (k *Kernels) NormGrad(dx, g, xh, tmp []float32, r, n float32, first bool) {
-	t := tmp[:len(dx)]
+	t, g, xh := tmp[:len(dx)], g[:len(dx)], xh[:len(dx)]
 	k.mul(t, g, xh)
 	c := k.sum(t)
 	if n != 1 {
@@ -116,6 +116,7 @@ func (k *Kernels) NormGrad(dx, g, xh, tmp []float32, r, n float32, first bool) {
 // SoftmaxLossGrad adds (e[i]·inv - [i = target])·s to d; e, the numerators of the
 // softmax, may be overwritten.
 func (k *Kernels) SoftmaxLossGrad(d, e []float32, inv float32, target int, s float32, first bool) {
+	e = e[:len(d)]
 	var old float32
 	if !first {
 		old = d[target]
@@ -123,9 +124,9 @@ func (k *Kernels) SoftmaxLossGrad(d, e []float32, inv float32, target int, s flo
 	at := old + float32((float32(e[target]*inv)-1)*s)
 	switch {
 	case k.softmaxLossGrad != nil && first:
-		k.softmaxLossGradFirst(d, e[:len(d)], inv, s)
+		k.softmaxLossGradFirst(d, e, inv, s)
 	case k.softmaxLossGrad != nil:
-		k.softmaxLossGrad(d, e[:len(d)], inv, s)
+		k.softmaxLossGrad(d, e, inv, s)
 	default:
 		k.scale(e, e, inv)
 		k.scale(e, e, s)

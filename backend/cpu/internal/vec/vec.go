@@ -1,7 +1,7 @@
 // Package vec holds the row kernels of the cpu backend: elementwise steps,
-// sums of one vector, norms, gates, softmax, rotation and the 16-bit formats,
-// for every instruction set and with the same bits from each
-// (docs/numerics.md 1, 3 to 6, 11).
+// sums of one vector, norms, gates, softmax, rotation, the gradients of these
+// and the 16-bit formats, for every instruction set and with the same bits from
+// each (docs/numerics.md 1, 3 to 6, 10, 11).
 package vec
 
 //go:generate go -C ../../../../internal/gen run ./vec -pkg vec -out ../../backend/cpu/internal/vec/vec_avx2_amd64.s -stubs ../../backend/cpu/internal/vec/vec_avx2_amd64.go
