@@ -118,6 +118,22 @@ func TestRandomFidelity(t *testing.T) {
 	}
 }
 
+// Trained codes come nearer to softmax attention, and the same training is the same.
+func TestLearn(t *testing.T) {
+	c := LearnConfig{Steps: 40, Batch: 3, Length: 40, Dim: 8, Codes: 8, Window: 5, Decay: 0.94, Rate: 0.03, Seed: 1}
+	r, err := RunLearn(t.Context(), device(t), c)
+	if err != nil || !(r.Final < 0.9*r.Initial) || !(r.Final < r.Mean) || r.Elements != 8*9 || !r.Synthetic || !r.QCCOnly {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if again, err := RunLearn(t.Context(), device(t), c); err != nil || again != r {
+		t.Errorf("%+v, %v, first %+v", again, err, r)
+	}
+	c.Window = 40
+	if _, err := RunLearn(t.Context(), device(t), c); err == nil {
+		t.Error("texts that the window covers were taken")
+	}
+}
+
 func TestTradeoff(t *testing.T) {
 	r, err := RunTradeoff(t.Context(), device(t), TradeoffConfig{Shell: small, Length: 60, Window: 8, Codes: 8, Active: 2, Strides: []int{1, 4}, Closeness: []float64{-1}})
 	if err != nil || len(r.Settings) != 3 || r.Settings[0].MSE != 0 || r.Settings[1].MSE == 0 || r.Settings[2].MSE == 0 || r.Settings[1].Stride != 4 {

@@ -42,6 +42,30 @@ those of reads for every token.`,
 	return c
 }
 
+func benchQCCLearn() *cobra.Command {
+	var cfg qccbench.LearnConfig
+	c := qccCommand("archive-quality", "Train the codes of an archive to stand for softmax attention", `Train the codes of an archive of one head, on random rows, to give what softmax
+attention over the past gives whose weights decay alike, and compare the squared
+error before and after on rows of its own. The decayed mean of the values, which looks
+at no key, stands beside: an archive that is no better has learned nothing.`,
+		"  samebit bench qcc-archive-quality --steps 1000 --num-codes 64",
+		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
+			cfg.RunID = id
+			return qccbench.RunLearn(c.Context(), dev, cfg)
+		})
+	f := c.Flags()
+	f.IntVar(&cfg.Steps, "steps", 200, "make `N` steps")
+	f.IntVar(&cfg.Batch, "batch", 8, "`N` texts of a step")
+	f.IntVar(&cfg.Length, "length", 64, "texts of `N` tokens")
+	f.IntVar(&cfg.Dim, "dim", 16, "a head of `N` values")
+	f.IntVar(&cfg.Codes, "num-codes", 8, "`N` codes")
+	f.IntVar(&cfg.Window, "window-size", 8, "window of `N` rows")
+	f.Float64Var(&cfg.Decay, "decay", 0.94, "factor `X` of a token's age")
+	f.Float64Var(&cfg.Rate, "lr", 0.03, "learning rate `X` of Adam")
+	f.Uint64Var(&cfg.Seed, "seed", 123, "`N` that begins all random draws")
+	return c
+}
+
 func benchQCCFullKV() *cobra.Command {
 	cfg := qccbench.RandomConfig{Shell: qccbench.Shell{Vocab: 64, Hidden: 32, Layers: 1, Heads: 4, Seed: 123}}
 	c := qccCommand("fullkv-quality", "Repeat the published logit fidelity of random weights", `Compare the logits of the small language model of random weights with those under
