@@ -38,6 +38,7 @@ func randomDelta(r *rand.Rand) Config {
 	if r.IntN(4) == 0 {
 		c.Remote = ptr(0.25)
 	}
+	c.GateMass = c.Remote == nil && r.IntN(3) == 0
 	return c
 }
 
@@ -173,7 +174,11 @@ func (l *delta64) forward(x []float64) (out []float64) {
 			}
 			g := 1.0
 			if t >= c.From() {
-				g = logistic(gate[h] + p["gate.bias"][h])
+				g = gate[h] + p["gate.bias"][h]
+				if c.GateMass {
+					g += math.Log(total)
+				}
+				g = logistic(g)
 			}
 			for i := range d {
 				heads = append(heads, g*local[i]/total+(1-g)*read[i])
@@ -184,11 +189,15 @@ func (l *delta64) forward(x []float64) (out []float64) {
 	return out
 }
 
-// The layer is that of the formula, and its gradients are the slopes of that.
+// The layer is that of the formula, and its gradients are the slopes of that. The
+// mass of the window in a gate is a constant, so that rows have other slopes there.
 func TestDeltaMeaning(t *testing.T) {
 	for seed := range uint64(3) {
 		r := rand.New(rand.NewPCG(seed, 44))
 		c := deltaSmall()
+		if c.GateMass = seed == 2; c.GateMass {
+			c.GateBias = -2
+		}
 		pr, p := randomLayer(t, r, c)
 		l, err := New(ref.New(), c, pr, p)
 		if err != nil {
@@ -209,6 +218,9 @@ func TestDeltaMeaning(t *testing.T) {
 			return s
 		}
 		for _, f := range append(d.fields(c), field{"x", &dx, nil}) {
+			if f.name == "x" && c.GateMass {
+				continue
+			}
 			slopes := make([]float64, len(*f.v))
 			for i := range slopes {
 				const h = 0x1p-13
