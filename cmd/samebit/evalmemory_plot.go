@@ -60,7 +60,7 @@ func plotMemory(path string, totals []eval.Total) error {
 			return err
 		}
 		col := colours[n%len(colours)]
-		l.Color, l.Width, l.Dashes = col, vg.Points(1.5), dashes[n%len(dashes)]
+		l.Color, l.Width, l.Dashes = col, vg.Points(1.5), dashes[(n+n/len(colours))%len(dashes)] // a colour that comes again has other dashes
 		marks.Color, marks.Shape = col, draw.CircleGlyph{}
 		bars.Color = col
 		p.Add(l, marks, bars)
