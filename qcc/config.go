@@ -150,11 +150,6 @@ type Config struct {
 	// AddressRank is that of a trained linear map of addresses, 0 for none: of the
 	// queries that read an archive; of queries and keys of a gated-delta memory.
 	AddressRank int `json:"address_rank,omitempty"`
-	// GateMass adds the log mass of the window's scores to the gate's logit: what the
-	// gate learns is then the log mass of the memory, negated, and a window that holds
-	// what a query looks for is heard. A calibration begins with each head's mean mass
-	// taken from GateBias.
-	GateMass bool `json:"gate_mass,omitempty"`
 }
 
 // DefaultConfig is a layer as published: d rows wide, of so many heads.
@@ -231,8 +226,6 @@ func (c Config) Validate() error {
 		return bad("a map of addresses of rank %d: want at least 0", c.AddressRank)
 	case c.AddressRank > 0 && (c.NoArchive || c.Landmarks != LandmarksNone):
 		return bad("a map of addresses needs an archive, and none with landmarks, whose keys it would miss")
-	case c.GateMass && (c.NoArchive || c.Remote != nil || c.prefix() || c.Exact != nil && c.Exact.MassMerge):
-		return bad("the window's mass in the gate needs a gate: a memory, no constant mix, no prefix landmarks, no merge by mass")
 	case c.Memory == MemoryArchive && !(c.LandmarkTemp > 0) || !finite(c.LandmarkTemp):
 		return bad("landmark temperature %v: want a positive number", c.LandmarkTemp)
 	case c.ReadStride < 0:

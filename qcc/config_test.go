@@ -75,8 +75,6 @@ func TestValidate(t *testing.T) {
 		{"a gated-delta memory with an exact tier", func(c *Config) { *c = deltaSmall(); c.Exact = DefaultExact() }},
 		{"a shared gated-delta memory", func(c *Config) { *c = deltaSmall(); c.Share = true }},
 		{"a gated-delta memory with a correction", func(c *Config) { *c = deltaSmall(); c.Rank = 2 }},
-		{"the window's mass in a constant mix", func(c *Config) { c.GateMass, c.Remote = true, ptr(0.5) }},
-		{"the window's mass in a gate of prefixes", func(c *Config) { c.GateMass, c.Landmarks = true, LandmarksPrefix }},
 		{"a map of negative rank", func(c *Config) { c.AddressRank = -1 }},
 		{"a map of addresses without an archive", func(c *Config) { c.NoArchive, c.AddressRank = true, 2 }},
 		{"a map of addresses beside landmarks", func(c *Config) { c.Landmarks, c.AddressRank = LandmarksPersistent, 2 }},

@@ -38,7 +38,6 @@ func randomDelta(r *rand.Rand) Config {
 	if r.IntN(4) == 0 {
 		c.Remote = ptr(0.25)
 	}
-	c.GateMass = c.Remote == nil && r.IntN(3) == 0
 	return c
 }
 
@@ -174,11 +173,7 @@ func (l *delta64) forward(x []float64) (out []float64) {
 			}
 			g := 1.0
 			if t >= c.From() {
-				g = gate[h] + p["gate.bias"][h]
-				if c.GateMass {
-					g += math.Log(total)
-				}
-				g = logistic(g)
+				g = logistic(gate[h] + p["gate.bias"][h])
 			}
 			for i := range d {
 				heads = append(heads, g*local[i]/total+(1-g)*read[i])
@@ -189,15 +184,11 @@ func (l *delta64) forward(x []float64) (out []float64) {
 	return out
 }
 
-// The layer is that of the formula, and its gradients are the slopes of that. The
-// mass of the window in a gate is a constant, so that rows have other slopes there.
+// The layer is that of the formula, and its gradients are the slopes of that.
 func TestDeltaMeaning(t *testing.T) {
 	for seed := range uint64(3) {
 		r := rand.New(rand.NewPCG(seed, 44))
 		c := deltaSmall()
-		if c.GateMass = seed == 2; c.GateMass {
-			c.GateBias = -2
-		}
 		pr, p := randomLayer(t, r, c)
 		l, err := New(ref.New(), c, pr, p)
 		if err != nil {
@@ -218,9 +209,6 @@ func TestDeltaMeaning(t *testing.T) {
 			return s
 		}
 		for _, f := range append(d.fields(c), field{"x", &dx, nil}) {
-			if f.name == "x" && c.GateMass {
-				continue
-			}
 			slopes := make([]float64, len(*f.v))
 			for i := range slopes {
 				const h = 0x1p-13

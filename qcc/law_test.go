@@ -66,7 +66,6 @@ func randomConfig(r *rand.Rand) Config {
 	if c.Landmarks == LandmarksNone && yes(3) {
 		c.AddressRank = pick(1, 2, 4)
 	}
-	c.GateMass = c.Remote == nil && !c.prefix() && (c.Exact == nil || !c.Exact.MassMerge) && yes(4)
 	return c
 }
 

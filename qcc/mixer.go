@@ -293,7 +293,7 @@ func (m *Mixer) attend(c *nn.Ctx, in rows) tensor.Tensor {
 		return local
 	}
 	mass := tensor.Tensor{}
-	if m.Exact != nil && m.Exact.Mass || f.GateMass {
+	if m.Exact != nil && m.Exact.Mass {
 		mass = c.Tmp(n, f.Heads)
 	}
 	a.WindowAttention(local, mass, in.q, c.Plan, m.Layer, w.WindowParams)
@@ -316,10 +316,6 @@ func (m *Mixer) attend(c *nn.Ctx, in rows) tensor.Tensor {
 	}
 	g := backend.GateParams{From: f.From(), Norm: f.NormGating}
 	gate := in.gate
-	if f.GateMass {
-		gate = c.Tmp(n, f.Heads)
-		c.Stream.Add(gate, in.gate, mass)
-	}
 	switch {
 	case f.prefix(): // the prefix is looked up, nothing else
 		g.Remote, gate = 1, tensor.Tensor{}

@@ -34,7 +34,7 @@ type calibrateFlags struct {
 	addressRank         int
 	kv                  string
 	bias                float64
-	gateMass, invariant bool
+	invariant           bool
 	o                   calib.Options
 	a                   calib.AdmissionOptions
 	init                string
@@ -93,7 +93,6 @@ calibration goes on from: give the same command again.`,
 	f.IntVar(&x.sinks, "sinks", 0, "the first `N` tokens stay exact for good")
 	f.StringVar(&x.kv, "kv", "", "heads that share keys: `POLICY` is reject, repeat or share (default: repeat, in mode text reject)")
 	f.Float64Var(&x.bias, "gate-bias", 2, "first logit of the window's weight next to the archive's")
-	f.BoolVar(&x.gateMass, "gate-mass", false, "the log mass of the window's scores is part of the gate's logit, so that the gate learns the mass of the memory; --gate-bias is then relative to each head's mean mass")
 	f.BoolVar(&x.invariant, "position-invariant", true, "the archive sees queries and keys before their rotation, which the window then keeps besides")
 	f.IntVar(&x.o.Steps, "steps", 100, "make `N` steps")
 	f.IntVar(&x.o.Chunks, "batch", 1, "`N` sequences of a step")
@@ -152,8 +151,8 @@ func (x *calibrateFlags) check(c *cobra.Command, args []string) error {
 			return usagef("calibrate: --%s is of archives, and --memory delta has none", name)
 		}
 	}
-	if x.adapter != "" && (c.Flags().Changed("memory") || c.Flags().Changed("address-rank") || c.Flags().Changed("gate-mass")) {
-		return usagef("calibrate: --memory, --address-rank and --gate-mass make new adapters: that of --adapter says itself")
+	if x.adapter != "" && (c.Flags().Changed("memory") || c.Flags().Changed("address-rank")) {
+		return usagef("calibrate: --memory and --address-rank make new adapters: that of --adapter says itself")
 	}
 	switch x.mode {
 	case "text":
@@ -390,7 +389,7 @@ func (x *calibrateFlags) begin(m *samebit.Model) (*qcc.Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Window, c.Sinks, c.GateBias, c.PositionInvariant, c.AddressRank, c.GateMass = x.window, x.sinks, x.bias, x.invariant, x.addressRank, x.gateMass
+	c.Window, c.Sinks, c.GateBias, c.PositionInvariant, c.AddressRank = x.window, x.sinks, x.bias, x.invariant, x.addressRank
 	if x.memory == "archive" {
 		c.Codes, c.Scales, c.Rank = x.codes, x.scales, x.rank
 	}

@@ -155,9 +155,6 @@ func (r *run) open(ctx context.Context, data Data) error {
 	if err := r.firstCodes(found); err != nil {
 		return err
 	}
-	if err := r.firstGates(ctx); err != nil {
-		return err
-	}
 	student := r.patched.Decoder
 	if r.o.Attention > 0 {
 		student = watch(student, r.blocks(), r.see)
