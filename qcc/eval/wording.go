@@ -32,8 +32,8 @@ type wording struct {
 	next, last   string // goes on to the next name, and to the number
 	words        string // asks for the word that occurs most
 	low, numbers int    // the smallest number, and how many there are
-	kinds        []string
 	names        func(r *rand.Rand, n int) []string
+	alike        func(r *rand.Rand) []string // four names
 	aside        func(r *rand.Rand) string
 }
 
@@ -43,8 +43,8 @@ var wordings = map[Wording]*wording{
 		tell:    "The code of the %S is %V.", ask: "\nQuestion: What is the code of the %S?\nAnswer: The code of the %S is",
 		set: "VAR %S = %V.", link: "VAR %S = VAR %V.", follow: "\nQuestion: What is the number of VAR %S?\nAnswer: VAR %S = VAR", next: " = VAR", last: " =",
 		words: "\nQuestion: Which word occurs most often in the list?\nAnswer: The word is",
-		low:   1000, numbers: 9000, kinds: colours,
-		names: things, aside: func(r *rand.Rand) string { return asides[r.IntN(len(asides))] },
+		low:   1000, numbers: 9000,
+		names: things, alike: coloured, aside: func(r *rand.Rand) string { return asides[r.IntN(len(asides))] },
 	},
 	Register: {
 		begin: "<|endoftext|>", opening: "Notes. ",
@@ -52,8 +52,8 @@ var wordings = map[Wording]*wording{
 		set: "The code of %S is %V.", link: "The partner of %S is %V.", follow: "\nQ: What is the partner of %S?\nA: The partner of %S is",
 		next: "\nQ: What is the partner of %S?\nA: The partner of %S is", last: "\nQ: What is the code of %S?\nA: The code of %S is",
 		words: "\nQ: Which name occurs most often?\nA: The name is",
-		low:   100, numbers: 900, kinds: strings.Fields("station ship robot engine valley island bridge garden"),
-		names: func(r *rand.Rand, n int) []string { return tasks.Names(r, n, true) }, aside: tasks.Filler,
+		low:   100, numbers: 900,
+		names: func(r *rand.Rand, n int) []string { return tasks.Names(r, n, true) }, alike: syllable, aside: tasks.Filler,
 	},
 }
 
@@ -70,6 +70,31 @@ func things(r *rand.Rand, n int) []string {
 		}
 	}
 	return out
+}
+
+// coloured is a thing in four colours.
+func coloured(r *rand.Rand) []string {
+	thing := things(r, 1)[0]
+	out := make([]string, 4)
+	for i, c := range r.Perm(len(colours))[:4] {
+		out[i] = colours[c] + " " + thing
+	}
+	return out
+}
+
+// syllable are four names that begin with the same one.
+func syllable(r *rand.Rand) []string {
+	groups := map[string][]string{}
+	for {
+		for _, name := range tasks.Names(r, 100, true) {
+			begin := name[:3]
+			if g := groups[begin]; !slices.Contains(g, name) {
+				if groups[begin] = append(g, name); len(g) == 3 {
+					return groups[begin]
+				}
+			}
+		}
+	}
 }
 
 var asides = []string{
@@ -126,10 +151,7 @@ func (w *wording) facts(r *rand.Rand, c cell, questions int) (lines []string, as
 	case Single:
 		names = w.names(r, 1)
 	case MultiKey:
-		name := w.names(r, 1)[0]
-		for _, k := range r.Perm(len(w.kinds))[:4] {
-			names = append(names, w.kinds[k]+" "+name)
-		}
+		names = w.alike(r)
 	}
 	for _, i := range r.Perm(len(names)) {
 		v := number()
