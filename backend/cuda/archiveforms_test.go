@@ -242,6 +242,13 @@ var restUses = []archiveForm{
 	{"fives", []int{4, 3}, []int{9, 20}, 2, 1, 1, 5, 3, 1, 5, 5, 5, false, 5, 3, func(w *backend.ArchiveParams) {
 		w.Active, w.Lazy = 3, true
 	}, exacts, scales{}},
+	{"keys in fours", []int{4, 3}, []int{9, 20}, 2, 2, 1, 68, 3, 1, 7, 2, 2, true, 5, 3, func(w *backend.ArchiveParams) {
+		w.Landmarks, w.LandmarkTemp, w.Features, w.Scale = backend.PersistentLandmarks, 1.5, true, 0.02
+	}, exacts, scales{}},
+	{"long keys in fours", []int{3, 2}, []int{9, 70}, 1, 2, 1, 1036, 3, 1, 5, 1, 0, false, 3, 3, func(w *backend.ArchiveParams) {
+		w.Features, w.Scale = true, 0.002
+	}, exacts[2:4], scales{}},
+	{"little keys in fours", []int{3, 2}, []int{8, 7}, 2, 2, 1, 60, 3, 0, 2, 1, 0, false, 5, 3, nil, exacts, scales{keys: little, queries: much, values: little}},
 	{"after a block", []int{3, 2}, []int{9, 20}, 1, 1, 1, 135, 3, 1, 134, 1, 133, false, 0, 0, nil, nil, scales{}},
 	{"more landmarks than a block", []int{2, 1}, []int{9, 4}, 1, 1, 1, 5, 3, 1, 1030, 1, 0, true, 0, 0, func(w *backend.ArchiveParams) {
 		w.Landmarks, w.LandmarkTemp, w.PerCode = backend.PersistentLandmarks, 1.5, true

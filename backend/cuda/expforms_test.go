@@ -164,6 +164,42 @@ func expForms() []form {
 			return r.attentionGrad(rnd, 0, in(dy), in(make([]float32, rows)), in(q), in(k), r.random(rnd, 1, rows, 1, 1), r.segments(cut...), 1, 0)
 		}})
 	}
+	l = append(l, form{"exp/experts", []string{"expertsUp"}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+		n := 2 * len(hardUp) // the gate of component i is a hard argument, what it lets through is seen as component i
+		weight := func(at func(i, j int) float32) []backend.Weight {
+			v := make([]float32, n*n)
+			for i := range v {
+				v[i] = at(i/n, i%n)
+			}
+			raw, err := tensor.FromF32(v, n, n)
+			r.must(err)
+			w, err := r.dev.Pack(raw, backend.UseLinear)
+			r.must(err)
+			r.t.Cleanup(func() { r.dev.Unpack(w) })
+			return []backend.Weight{w}
+		}
+		gate := weight(func(i, j int) float32 {
+			if j > 0 {
+				return 0
+			}
+			return hardUp[i/2] * float32(2*(i%2)-1)
+		})
+		up := weight(func(i, j int) float32 {
+			if j > 0 {
+				return 0
+			}
+			return 1
+		})
+		down := weight(func(i, j int) float32 {
+			if i != j {
+				return 0
+			}
+			return 1
+		})
+		y := r.f32(nil, 1, n)
+		r.s.Experts(y, r.f32(append([]float32{1}, make([]float32, n-1)...), 1, n), r.ints([]int32{0}, 1, 1), r.f32([]float32{1}, 1, 1), gate, up, down)
+		return []tensor.Tensor{y}
+	}})
 	l = append(l, form{"exp/rows", []string{"swiGLU", "sigmoidMul", "addGated", "conv", "gatedRMSNorm", "softmax", "swiGLUGrad", "sigmoidMulGrad", "crossEntropy", "distillKL", "route"}, false,
 		func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 			var x []float32 // of both signs

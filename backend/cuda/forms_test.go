@@ -193,8 +193,8 @@ func linearForms() []form {
 		rows, n, k int
 		kernel     string
 	}
-	shapes := []shape{{1, 70, 132, "gemv1"}, {1, 33, 4500, "gemv1"}, {1, 34, 180, "gemv1"}, {1, 32, 220, "gemv1"}, {1, 33, 1, "gemv1"}, {1, 33, 384, "gemv1"},
-		{3, 33, 132, "gemv4"}, {8, 64, 180, "gemv4"}, {5, 33, 4500, "gemv4"}, {6, 31, 220, "gemv4"}, {2, 33, 1, "gemv4"}, {7, 33, 384, "gemv4"},
+	shapes := []shape{{1, 70, 132, "gemv1"}, {1, 33, 4500, "gemv1"}, {1, 34, 180, "gemv1"}, {1, 32, 220, "gemv1"}, {1, 33, 1, "gemv1"}, {1, 33, 129, "gemv1"}, {1, 33, 384, "gemv1"},
+		{3, 33, 132, "gemv4"}, {8, 64, 180, "gemv4"}, {5, 33, 4500, "gemv4"}, {6, 31, 220, "gemv4"}, {2, 33, 1, "gemv4"}, {3, 33, 129, "gemv4"}, {7, 33, 384, "gemv4"},
 		{9, 65, 132, "gemmSmall"}, {70, 130, 300, "gemmSmall"}, {11, 71, 40, "gemmSmall"}, {12, 68, 140, "gemmSmall"},
 		{44, 36, 40, "gemmSmall"}, {10, 33, 40, "gemmSmall"}, {13, 98, 40, "gemmSmall"}, {15, 35, 40, "gemmSmall"}, {14, 96, 40, "gemmSmall"},
 		{129, 65, 132, "gemmLarge"}, {70, 96, 40, "gemmLarge"}, {130, 66, 40, "gemmLarge"}, {131, 67, 40, "gemmLarge"}, {132, 68, 40, "gemmLarge"},
@@ -226,6 +226,13 @@ func linearForms() []form {
 				}})
 			}
 			one("", 1.0123457)
+			if z.k == 129 && k == z.k { // rows of aligned addresses that are no whole blocks
+				l = append(l, form{fmt.Sprintf("Linear/%v/%dx%dx%d/gap", dt, z.rows, z.n, k), []string{fmt.Sprintf("%s_%v", z.kernel, dt)}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+					whole, y := r.framed(z.rows, z.n)
+					r.s.Linear(y, r.random(rnd, 1, z.rows, k+3).Cols(0, k), r.weight(rnd, dt, z.n, k))
+					return []tensor.Tensor{whole}
+				}})
+			}
 			if z.k == 384 { // rows that begin, or follow each other, at other addresses than whole blocks need
 				for _, gap := range []int{1, 4} {
 					l = append(l, form{fmt.Sprintf("Linear/%v/%dx%dx%d/gap %d", dt, z.rows, z.n, k, gap), []string{fmt.Sprintf("%s_%v", z.kernel, dt)}, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
@@ -288,11 +295,12 @@ func linearForms() []form {
 
 func attentionForms() []form {
 	var l []form
-	for _, z := range []struct {
+	type use struct {
 		past, rows, hq, hkv, d, window int
 		kernels                        []string
 		how                            string
-	}{
+	}
+	uses := []use{
 		{130, 1, 2, 2, 64, 0, []string{"attendBlocks1", "mergeBlocks"}, ""},
 		{2300, 1, 4, 1, 128, 0, []string{"attendBlocks4", "mergeBlocks"}, ""},
 		{300, 2, 5, 1, 256, 200, []string{"attendBlocks4", "mergeBlocks"}, ""},
@@ -352,7 +360,18 @@ func attentionForms() []form {
 		{90, 14, 4, 2, 193, 60, []string{"attendTile4"}, ""},
 		{20, 12, 1, 1, 256, 0, []string{"attendTile4"}, "queries"},
 		{20, 12, 1, 1, 252, 0, []string{"attendTile4"}, "values"},
-	} {
+		{190, 35, 2, 1, 256, 0, []string{"attendTile4"}, ""},
+		{190, 35, 2, 1, 253, 150, []string{"attendTile4"}, ""},
+		// Windows that later rows of a tile have left, with values that the rows on both
+		// sides must not see.
+		{70, 32, 1, 1, 24, 5, []string{"attendTile1"}, "middle"},
+		{70, 32, 1, 1, 128, 5, []string{"attendTile2"}, "middle"},
+		{70, 32, 1, 1, 256, 5, []string{"attendTile4"}, "middle"},
+	}
+	for past := 79; past < 87; past++ { // all rests of the slots of a block
+		uses = append(uses, use{past, 1, 4, 1, 8, 0, []string{"attendBlocks4"}, ""}, use{past, 1, 1, 1, 8, 0, []string{"attendBlocks1"}, ""})
+	}
+	for _, z := range uses {
 		name := fmt.Sprintf("Attention/%d+%d/%d:%d/%d/%d%s", z.past, z.rows, z.hq, z.hkv, z.d, z.window, z.how)
 		l = append(l, form{name, append(z.kernels, "attnScores"), false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
 			var pages, before []tensor.Tensor
@@ -376,6 +395,11 @@ func attentionForms() []form {
 				for i := range v {
 					if v[i] *= 1.0123457; z.how == "values" && i >= len(v)/2 {
 						v[i] *= tiny
+					}
+				}
+				if z.how == "middle" && from > 0 {
+					for i := len(v) - 16*z.d; i < len(v)-15*z.d; i++ { // of row 16 of 32
+						v[i] = float32(inf)
 					}
 				}
 				if z.how == "" { // values that rows before or behind must not see

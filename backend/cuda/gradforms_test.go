@@ -294,6 +294,9 @@ func gradSequenceForms() []form {
 		// More than 4 or 8 terms after the first 128, all remainders.
 		{[]int{3}, 1, 1, 133, 45, []string{"deltaForward", "deltaGrad"}}, {[]int{3}, 1, 1, 134, 46, []string{"deltaForward", "deltaGrad"}}, {[]int{2, 1}, 1, 1, 143, 47, []string{"deltaForward", "deltaGrad"}},
 		{[]int{2}, 1, 1, 10, 42, []string{"deltaGrad"}}, {[]int{2}, 1, 1, 12, 44, []string{"deltaGrad"}}, {[]int{2}, 1, 1, 17, 41, []string{"deltaGrad"}},
+		{[]int{2}, 1, 1, 19, 5, []string{"deltaGrad"}}, {[]int{2}, 1, 1, 21, 6, []string{"deltaGrad"}}, {[]int{2}, 1, 1, 22, 7, []string{"deltaGrad"}},
+		{[]int{2}, 1, 1, 145, 130, []string{"deltaGradWide"}}, {[]int{2}, 1, 1, 146, 131, []string{"deltaGradWide"}}, {[]int{2}, 1, 1, 147, 133, []string{"deltaGradWide"}},
+		{[]int{2}, 1, 1, 1030, 3, []string{"deltaGrad"}}, {[]int{2}, 1, 1, 1030, 17, []string{"deltaGradWide"}}, // more than a block of RSUM
 		{[]int{3}, 1, 1, 389, 3, []string{"deltaForwardWide"}}, {[]int{3}, 1, 1, 391, 2, []string{"deltaForwardWide"}},
 		{[]int{2}, 1, 1, 66, 303, []string{"deltaGradWide"}}, {[]int{3}, 1, 1, 303, 71, []string{"deltaGradWide"}}, {[]int{2}, 1, 1, 325, 85, []string{"deltaGradWide"}}, {[]int{2}, 1, 1, 404, 75, []string{"deltaForwardWide", "deltaGradWide"}}} {
 		l = append(l, form{fmt.Sprintf("GatedDeltaGrad/%v/%d:%d/%dx%d", z.rows, z.hk, z.hv, z.dk, z.dv), z.kernels, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {

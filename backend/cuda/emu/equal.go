@@ -267,6 +267,12 @@ func (f *facts) exact(st *stmt) bool {
 		x, turns := f.turns(t)
 		return ok && magic == 0x4b400000 && turns && x == st.args[3].reg && f.limited(st.args[3])
 	case "sub.rn.f32":
+		if t := f.def(st.args[1]); t != nil { // the multiple of ln 2 out of 1.5·2^23 and it
+			magic, ok := f.constant(st.args[2])
+			if _, turns := f.turns(t); turns && ok && magic == 0x4b400000 && f.limited(t.args[1]) {
+				return true
+			}
+		}
 		_, byte8 := f.magic(st.args[1])
 		return byte8 && f.always(st.args[2], func(v uint64) bool { return v>>8 == 0x4b0000 })
 	}

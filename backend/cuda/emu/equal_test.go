@@ -79,6 +79,8 @@ func TestEqual(t *testing.T) {
 			{"fma.rn.f32 %f9: fma.rn.f32: rounded to zero", !known},
 			{"fma.rn.f32 %f9: fma.rn.f32: parted into two roundings", true},
 			{"fma.rn.f32 %f6: fma.rn.f32: rounded to zero", true},
+			{"sub.rn.f32 %f7: sub.rn.f32: rounded to zero", !known},
+			{"sub.rn.f32 %f7: sub.rn.f32: adds", true},
 			{"shr.s32 %r3: shr.s32: constant 1 off by one", !known},
 			{"shr.s32 %r3: shr.s32: left", true},
 			{"mov.u32 %r7: mov.u32: constant 1258291200 off by one", !known},

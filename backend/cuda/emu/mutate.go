@@ -43,8 +43,9 @@ func (m Mutant) Alone() string {
 // What is known to mean the same is left out:
 //   - anything about an instruction whose result nothing reads;
 //   - another rounding of a step that is exact: the product of a block's scale and a
-//     code (at most 24 bits), a code taken out of 2^23, the first rest of exp, its
-//     first product by a power of two;
+//     code (at most 24 bits), a code taken out of 2^23, the multiple of ln 2 in
+//     exp, what is left of its argument without the high part of that, its first
+//     product by a power of two;
 //   - two roundings instead of one of x·y + z where that product is exact, or in exp's
 //     second rest, where all arguments were tried;
 //   - x·y + 0 at the beginning of a chain without the 0, or in two roundings: only
