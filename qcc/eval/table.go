@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -67,8 +68,8 @@ func tables(results []Result, seed uint64) []table {
 	var out []table
 	if totals := Totals(asked, seed); len(totals) > 0 {
 		out = append(out, byTask(asked, totals))
-		out = append(out, along(asked, totals, "right answers by length, %", func(c cell) int { return c.length })...)
-		out = append(out, along(asked, totals, "right answers in recall by pairs, %", func(c cell) int { return c.pairs })...)
+		out = append(out, along(asked, totals, "right answers by length, %", func(c cell) (int, cell) { return c.length, cell{c.task, 0, c.pairs} })...)
+		out = append(out, along(asked, totals, "right answers in recall by pairs, %", func(c cell) (int, cell) { return c.pairs, cell{c.task, c.length, 0} })...)
 		out = append(out, broken(asked, totals, seed)...)
 	}
 	if rows := Rows(texts, seed); len(rows) > 0 {
@@ -127,14 +128,23 @@ func byTask(results []Result, totals []Total) table {
 	return t
 }
 
-// along is a table by what of gives, cells with 0 left out; none if there are not two
-// columns.
-func along(results []Result, totals []Total, title string, of func(c cell) int) []table {
-	var columns []int
+// along is a table by a part of cells, which split tells from the rest, over rests that
+// were asked with every value of it: columns differ in nothing else. Memories that
+// were not asked everywhere are left out, and so is a table of one column.
+func along(results []Result, totals []Total, title string, split func(c cell) (int, cell)) []table {
+	columns, of := []int{}, map[cell]map[int]bool{}
 	for _, r := range results {
-		if x := of(r.key().cell); x > 0 && !slices.Contains(columns, x) {
+		x, rest := split(r.key().cell)
+		if x == 0 || r.Method != Full {
+			continue
+		}
+		if !slices.Contains(columns, x) {
 			columns = append(columns, x)
 		}
+		if of[rest] == nil {
+			of[rest] = map[int]bool{}
+		}
+		of[rest][x] = true
 	}
 	if len(columns) < 2 {
 		return nil
@@ -148,9 +158,17 @@ func along(results []Result, totals []Total, title string, of func(c cell) int) 
 		k := memory{m.Method, m.Rows}
 		l := label(k)
 		for _, x := range columns {
-			l = append(l, mean(results, func(r *Result) bool { return r.key().memory == k && of(r.key().cell) == x }))
+			l = append(l, mean(results, func(r *Result) bool {
+				y, rest := split(r.key().cell)
+				return r.key().memory == k && y == x && len(of[rest]) == len(columns)
+			}))
 		}
-		t.lines = append(t.lines, l)
+		if !slices.Contains(l, "") {
+			t.lines = append(t.lines, l)
+		}
+	}
+	if t.lines == nil {
+		return nil
 	}
 	return []table{t}
 }
@@ -169,6 +187,11 @@ func broken(results []Result, totals []Total, seed uint64) []table {
 			continue
 		}
 		columns = append(columns, c)
+	}
+	slices.SortFunc(columns, func(a, b line) int {
+		return cmp.Or(cmp.Compare(a.length, b.length), cmp.Compare(order(a.task), order(b.task)), cmp.Compare(a.pairs, b.pairs))
+	})
+	for _, c := range columns {
 		switch {
 		case c.length > 0:
 			t.head = append(t.head, fmt.Sprintf("pairs at %d", c.length))
