@@ -254,11 +254,16 @@ func TestTotals(t *testing.T) {
 	if i := slices.IndexFunc(rows, func(r Row) bool { return r.Method == Window && r.Length == 512 }); rows[i].Relative != 0.75 || rows[i].Right.N != 2 {
 		t.Errorf("%+v", rows)
 	}
+	add(Full, 0, 2048, 0, 0) // nobody else was asked
+	if again := Totals(l, 1); !reflect.DeepEqual(again, totals) {
+		t.Errorf("%+v", again)
+	}
+	l = l[:len(l)-2]
 	var b strings.Builder
 	if err := WriteMarkdown(&b, l, 1); err != nil {
 		t.Fatal(err)
 	}
-	want := `right answers to 16 questions about 4 texts, %:
+	want := `right answers to the 16 questions about 4 texts that all were asked, %:
 
 | memory | budget | KiB | recall | all | of full |
 | --- | --- | ---: | ---: | ---: | ---: |

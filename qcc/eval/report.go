@@ -104,8 +104,36 @@ func byMemory(a, b memory) int {
 	return cmp.Or(cmp.Compare(at(a.method), at(b.method)), cmp.Compare(a.method, b.method), cmp.Compare(a.rows, b.rows))
 }
 
-// Totals sums results up over all tasks, context by context.
+// common are the results of the cells that all memories were asked, so that their
+// totals are of the same questions; all if there are none.
+func common(results []Result) []Result {
+	asked, memories := map[cell]map[memory]bool{}, map[memory]bool{}
+	for _, r := range results {
+		k := r.key()
+		if r.Task == Text {
+			continue
+		}
+		if asked[k.cell] == nil {
+			asked[k.cell] = map[memory]bool{}
+		}
+		asked[k.cell][k.memory], memories[k.memory] = true, true
+	}
+	var out []Result
+	for _, r := range results {
+		if len(asked[r.key().cell]) == len(memories) {
+			out = append(out, r)
+		}
+	}
+	if out == nil {
+		return results
+	}
+	return out
+}
+
+// Totals sums results up over the tasks, lengths and numbers of pairs that all
+// memories were asked, or over all if there are none, context by context.
 func Totals(results []Result, seed uint64) []Total {
+	results = common(results)
 	full := map[key]float64{}
 	groups := map[memory][]Result{}
 	for _, r := range results {

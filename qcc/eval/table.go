@@ -67,7 +67,7 @@ func tables(results []Result, seed uint64) []table {
 	}
 	var out []table
 	if totals := Totals(asked, seed); len(totals) > 0 {
-		out = append(out, byTask(asked, totals))
+		out = append(out, byTask(common(asked), totals))
 		out = append(out, along(asked, totals, "right answers by length, %", func(c cell) (int, cell) { return c.length, cell{c.task, 0, c.pairs} })...)
 		out = append(out, along(asked, totals, "right answers in recall by pairs, %", func(c cell) (int, cell) { return c.pairs, cell{c.task, c.length, 0} })...)
 		out = append(out, broken(asked, totals, seed)...)
@@ -109,7 +109,7 @@ func byTask(results []Result, totals []Total) table {
 			questions += r.Questions
 		}
 	}
-	t := table{title: fmt.Sprintf("right answers to %d questions about %d texts, %%", questions, totals[0].Right.N), head: []string{"memory", "budget", "KiB"}}
+	t := table{title: fmt.Sprintf("right answers to the %d questions about %d texts that all were asked, %%", questions, totals[0].Right.N), head: []string{"memory", "budget", "KiB"}}
 	var names []Task
 	for _, task := range append(slices.Clone(Forms), Worded...) {
 		if slices.ContainsFunc(results, func(r Result) bool { return r.Task == task }) {
@@ -128,28 +128,30 @@ func byTask(results []Result, totals []Total) table {
 	return t
 }
 
-// along is a table by a part of cells, which split tells from the rest, over rests that
-// were asked with every value of it: columns differ in nothing else. Memories that
-// were not asked everywhere are left out, and so is a table of one column.
+// along is a table by a part of cells, which split tells from the rest. Its columns are
+// the most that any rest was asked with, its answers those of the rests that were
+// asked with all of them, so that columns differ in nothing else. Memories that were
+// not are left out, and so is a table of one column.
 func along(results []Result, totals []Total, title string, split func(c cell) (int, cell)) []table {
-	columns, of := []int{}, map[cell]map[int]bool{}
+	of := map[cell][]int{}
+	most := 0
 	for _, r := range results {
 		x, rest := split(r.key().cell)
-		if x == 0 || r.Method != Full {
-			continue
+		if x > 0 && r.Method == Full && !slices.Contains(of[rest], x) {
+			of[rest] = append(of[rest], x)
+			most = max(most, len(of[rest]))
 		}
-		if !slices.Contains(columns, x) {
-			columns = append(columns, x)
-		}
-		if of[rest] == nil {
-			of[rest] = map[int]bool{}
-		}
-		of[rest][x] = true
 	}
-	if len(columns) < 2 {
+	var columns []int
+	for _, l := range of {
+		slices.Sort(l)
+		if len(l) == most && (columns == nil || slices.Compare(l, columns) < 0) { // of two sets the one of less
+			columns = l
+		}
+	}
+	if most < 2 {
 		return nil
 	}
-	slices.Sort(columns)
 	t := table{title: title, head: []string{"memory", "budget"}}
 	for _, x := range columns {
 		t.head = append(t.head, fmt.Sprint(x))
@@ -160,7 +162,7 @@ func along(results []Result, totals []Total, title string, split func(c cell) (i
 		for _, x := range columns {
 			l = append(l, mean(results, func(r *Result) bool {
 				y, rest := split(r.key().cell)
-				return r.key().memory == k && y == x && len(of[rest]) == len(columns)
+				return r.key().memory == k && y == x && slices.Equal(of[rest], columns)
 			}))
 		}
 		if !slices.Contains(l, "") {
