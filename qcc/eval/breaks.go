@@ -2,6 +2,7 @@ package eval
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"samebit/internal/interval"
@@ -34,7 +35,7 @@ type line struct {
 
 // Breaks finds them. Cells are judged that have at least five contexts, and where the
 // full cache knows answers: the interval of its own lies above 0. Lines of one cell
-// are left out along pairs.
+// are left out along pairs, and in recall along lengths if there are lines along pairs.
 func Breaks(results []Result, seed uint64) []Break {
 	results = slices.Clone(results) // intervals do not depend on when a run was stopped
 	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(a.Index, b.Index) })
@@ -96,9 +97,11 @@ func Breaks(results []Result, seed uint64) []Break {
 				at(line{m, c.task, c.length, 0}, c.pairs)
 			}
 		}
+		alongPairs := func(l line) bool { return l.length > 0 && count[l] > 1 }
+		pairs := slices.ContainsFunc(slices.Collect(maps.Keys(found)), alongPairs)
 		var list []Break
 		for l, b := range found {
-			if l.length == 0 || count[l] > 1 {
+			if alongPairs(l) || l.length == 0 && (l.pairs == 0 || !pairs || count[l] > 1) {
 				list = append(list, *b)
 			}
 		}

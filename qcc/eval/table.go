@@ -185,7 +185,7 @@ func broken(results []Result, totals []Total, seed uint64) []table {
 	var columns []line
 	for _, b := range breaks {
 		c := line{task: b.Task, length: b.Length, pairs: b.Pairs}
-		if slices.Contains(columns, c) {
+		if b.To == 0 || slices.Contains(columns, c) {
 			continue
 		}
 		columns = append(columns, c)
