@@ -126,44 +126,136 @@ func archiveSharpForms() []form {
 			return out
 		}})
 	}
+	// Vectors of which a head has one lane of RSUM alone: lengths show its last bits.
+	for _, d := range []int{131, 132} {
+		for i, set := range []func(x *backend.ExactParams){
+			func(x *backend.ExactParams) { x.FIFO, x.QualityFirst = true, true },
+			func(x *backend.ExactParams) { x.FIFO = true },
+			func(x *backend.ExactParams) { x.QualityFirst = true },
+			func(x *backend.ExactParams) { x.QualityFirst, x.Sets, x.Probe = true, 2, 1 },
+		} {
+			for again := range 2 {
+				l = append(l, form{fmt.Sprintf("lanes/%d/%d/%d", d, i, again), []string{"scoreEvent", "nearSlots"}, true, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+					return lanesApart(r, rnd, d, set)
+				}})
+			}
+		}
+		for again := range 3 {
+			for _, closer := range []bool{false, true} {
+				l = append(l, form{fmt.Sprintf("closeness by lanes/%d/%d/%v", d, again, closer), []string{"findReuse"}, true, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
+					q, last := lane(rnd, 0, d), lane(rnd, 0, d)
+					return closeReads(r, rnd, q, last, 32, closer, func(v []float32, i int) []float32 {
+						to := make([]float32, d) // the same values in lane i
+						for k := 0; k < d; k += 32 {
+							if k+i < d {
+								to[k+i] = v[k]
+							}
+						}
+						return to
+					})
+				}})
+			}
+		}
+	}
 	// A read is used again if the query is as close to the last one as it is, and not if
 	// it must be closer by one bit.
 	for _, d := range []int{3, 7, 31, 32, 39, 63, 64, 70, 133, 1030} {
 		for _, closer := range []bool{false, true} {
 			l = append(l, form{fmt.Sprintf("closeness/%d/%v", d, closer), []string{"findReuse"}, true, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor {
-				const texts = 6
 				q, last := rnd.F32(tensortest.Ordinary, d), rnd.F32(tensortest.Ordinary, d)
 				for i := range q {
 					q[i], last[i] = q[i]*1.0123457, q[i]+float32(0.3*last[i])
 				}
-				w := &backend.ArchiveParams{WindowParams: backend.WindowParams{Scale: 1, Window: 2}, Codes: r.random(rnd, 1, 1, 2, d), Mix: r.random(rnd, 1, 1, 2, 1), Decay: []float32{0.5}, Gain: []float32{0.25},
-					Reuse: true, Stride: 1, Close: true, Closeness: canon.Dot(q, last) / (canon.Sqrt(canon.SumSquares(q)) * canon.Sqrt(canon.SumSquares(last)))}
-				if closer {
-					w.Closeness = math.Nextafter32(w.Closeness, 2)
-				}
-				var segs []backend.Seg
-				var all []float32
-				for i := range texts { // each of them has the vectors turned
-					turn := func(v []float32) []float32 { return append(append([]float32(nil), v[i%d:]...), v[:i%d]...) }
-					a := &backend.ArchiveSeg{Slot: 5, Window: []tensor.Tensor{r.f32(nil, 2, 1, backend.Page, d)}}
-					p := r.s.Plan([]backend.Seg{{Rows: 6, Archive: &backend.ArchiveSeg{Window: a.Window}}})
-					r.s.(backend.Archive).PutWindow(p, 0, r.random(rnd, 1, 6, 1, d), r.random(rnd, 1, 6, 1, d), tensor.Tensor{})
-					bank := func() backend.ArchiveBank {
-						return backend.ArchiveBank{Num: r.random(rnd, 1, 1, 1, 2, d), Den: r.f32([]float32{1, 2}, 1, 1, 2), ReadQuery: r.f32(turn(last), 1, 1, d), ReadValue: r.random(rnd, 1, 1, 1, d), ReadMark: r.f32([]float32{1, 3}, 1, 2)}
-					}
-					a.In, a.Out = bank(), bank()
-					segs = append(segs, backend.Seg{Row: i, Rows: 1, Slot: 5, Pos: 5, Archive: a})
-					all = append(all, turn(q)...)
-				}
-				y := r.f32(nil, texts, 1, d)
-				r.s.(backend.Archive).ArchiveScan(y, r.f32(all, texts, 1, d), r.s.Plan(segs), 0, w)
-				out := []tensor.Tensor{y}
-				for i := range segs {
-					out = append(out, segs[i].Archive.Out.ReadMark)
-				}
-				return out
+				return closeReads(r, rnd, q, last, 6, closer, func(v []float32, i int) []float32 { return append(append([]float32(nil), v[i%d:]...), v[:i%d]...) })
 			}})
 		}
 	}
 	return l
+}
+
+// lane is a vector of random values in one lane of RSUM, and zeros.
+func lane(rnd *tensortest.Rand, i, d int) []float32 {
+	v, some := make([]float32, d), rnd.F32(tensortest.Ordinary, d)
+	for k := i % 32; k < d; k += 32 {
+		v[k] = some[k] * 1.0123457
+	}
+	return v
+}
+
+// lanesApart is an exact tier of one slot in each set, whose heads have vectors of one
+// lane each.
+func lanesApart(r *rig, rnd *tensortest.Rand, d int, set func(x *backend.ExactParams)) []tensor.Tensor {
+	const heads, rows = 32, 2
+	x := &backend.ExactParams{WindowParams: backend.WindowParams{Scale: 1, Window: 2}, Sets: 1, Ways: 1, Probe: 1, Threshold: -9, Admission: 0.7, Diversity: 0.3, ConfidenceTemp: 2}
+	set(x)
+	vectors := func(n int) tensor.Tensor { // n of each head
+		var v []float32
+		for range n {
+			for h := range heads {
+				v = append(v, lane(rnd, h, d)...)
+			}
+		}
+		return r.f32(v, n, heads, d)
+	}
+	x.Mix, x.AdmKey, x.AdmValue, x.AdmBias = r.random(rnd, 0.5, heads), r.random(rnd, 1, heads, d), r.random(rnd, 1, heads, d), r.random(rnd, 1, heads)
+	var codes, keys []float32
+	for h := range heads {
+		c := lane(rnd, h, d)
+		for s := range x.Sets { // the same values in another order
+			if codes = append(codes, c...); s > 0 {
+				at := (h*x.Sets+s)*d + h
+				codes[at], codes[at+64] = codes[at+64], codes[at]
+			}
+		}
+		for range x.Sets {
+			keys = append(keys, lane(rnd, h, d)...)
+		}
+	}
+	x.SetCodes = r.f32(codes, heads, x.Sets, d)
+	a := &backend.ArchiveSeg{Slot: 5, Window: []tensor.Tensor{r.f32(nil, 2, heads, backend.Page, d)}}
+	p := r.s.Plan([]backend.Seg{{Rows: 5 + rows, Archive: &backend.ArchiveSeg{Window: a.Window}}})
+	r.s.(backend.Archive).PutWindow(p, 0, vectors(5+rows), vectors(5+rows), tensor.Tensor{})
+	low := make([]float32, heads*x.Sets)
+	for i := range low {
+		low[i] = -5 // of a slot that gives way
+	}
+	bank := func() backend.ArchiveBank {
+		return backend.ArchiveBank{Num: r.f32(nil, 1, 1, 1, d), Den: r.f32(nil, 1, 1, 1), Key: r.f32(keys, 1, heads, x.Sets, d), Value: r.random(rnd, 1, 1, heads, x.Sets, d),
+			Score: r.f32(low, 1, heads, x.Sets), Age: r.f32(make([]float32, len(low)), 1, heads, x.Sets), Next: r.f32(nil, 1, heads)}
+	}
+	a.In, a.Out = bank(), bank()
+	y, weight := r.f32(nil, rows, heads, d), r.f32(nil, rows, heads)
+	r.s.(backend.Archive).ExactTier(y, weight, vectors(rows), r.s.Plan([]backend.Seg{{Rows: rows, Slot: 5, Pos: 5, Archive: a}}), 0, x)
+	return []tensor.Tensor{y, weight, a.Out.Score}
+}
+
+// closeReads are texts that ask q where they asked last before, both placed by turn,
+// with the closeness that these have, or one bit more.
+func closeReads(r *rig, rnd *tensortest.Rand, q, last []float32, texts int, closer bool, turn func(v []float32, i int) []float32) []tensor.Tensor {
+	d := len(q)
+	w := &backend.ArchiveParams{WindowParams: backend.WindowParams{Scale: 1, Window: 2}, Codes: r.random(rnd, 1, 1, 2, d), Mix: r.random(rnd, 1, 1, 2, 1), Decay: []float32{0.5}, Gain: []float32{0.25},
+		Reuse: true, Stride: 1, Close: true, Closeness: canon.Dot(q, last) / (canon.Sqrt(canon.SumSquares(q)) * canon.Sqrt(canon.SumSquares(last)))}
+	if closer {
+		w.Closeness = math.Nextafter32(w.Closeness, 2)
+	}
+	var segs []backend.Seg
+	var all []float32
+	for i := range texts {
+		a := &backend.ArchiveSeg{Slot: 5, Window: []tensor.Tensor{r.f32(nil, 2, 1, backend.Page, d)}}
+		p := r.s.Plan([]backend.Seg{{Rows: 6, Archive: &backend.ArchiveSeg{Window: a.Window}}})
+		r.s.(backend.Archive).PutWindow(p, 0, r.random(rnd, 1, 6, 1, d), r.random(rnd, 1, 6, 1, d), tensor.Tensor{})
+		bank := func() backend.ArchiveBank {
+			return backend.ArchiveBank{Num: r.random(rnd, 1, 1, 1, 2, d), Den: r.f32([]float32{1, 2}, 1, 1, 2), ReadQuery: r.f32(turn(last, i), 1, 1, d), ReadValue: r.random(rnd, 1, 1, 1, d), ReadMark: r.f32([]float32{1, 3}, 1, 2)}
+		}
+		a.In, a.Out = bank(), bank()
+		segs = append(segs, backend.Seg{Row: i, Rows: 1, Slot: 5, Pos: 5, Archive: a})
+		all = append(all, turn(q, i)...)
+	}
+	y := r.f32(nil, texts, 1, d)
+	r.s.(backend.Archive).ArchiveScan(y, r.f32(all, texts, 1, d), r.s.Plan(segs), 0, w)
+	out := []tensor.Tensor{y}
+	for i := range segs {
+		out = append(out, segs[i].Archive.Out.ReadMark)
+	}
+	return out
 }

@@ -11,10 +11,10 @@ struct Sequences {
   const int *segOf;
   int heads, d, window, sinks, M, S, A, hq;
 
-  __device__ __forceinline__ int slot(int r) const {
-    const Seg &s = segs[segOf[r]];
-    return s.slot + r - s.row;
-  }
+  // slot is that of a row: sequences are whole.
+  __device__ __forceinline__ int slot(int r) const { return r - segs[segOf[r]].row; }
+  // some tells the compiler that there are components, codes and scales.
+  __device__ __forceinline__ void some() const { __builtin_assume(d > 0 && M > 0 && S > 0 && M * S > 0); }
   __device__ __forceinline__ int events(int r) const { return max(0, slot(r) + 1 - window - sinks); }
   // event is the row of the key and value of row r's event in tensors of key heads.
   __device__ __forceinline__ int event(int r, int a) const { return (r - window) * heads + a / (A / heads); }
@@ -37,6 +37,7 @@ DEV bool inside(float x) { return !(x < -20.0f) && !(x > 10.0f); }
 // grid (codes, heads, rows), block (32, W).
 KERNEL scoreBack(Sequences p, const float *codes, float scale, int features, int gated, float threshold, int queries, int rows, View v, float *l, float *ex, float *weight,
                  float *slope, float *hard) {
+  p.some();
   int m = (blockIdx.x * blockDim.y + threadIdx.y) * 32 + threadIdx.x, h = blockIdx.y, n = gridDim.y;
 #pragma unroll 1
   for (int r = blockIdx.z; r < rows; r += gridDim.z) {
@@ -65,6 +66,7 @@ KERNEL scoreBack(Sequences p, const float *codes, float scale, int features, int
 // markBack goes over the rows of a segment for a landmark slot of an archive head.
 // grid (slots, archive heads, segments).
 KERNEL markBack(Sequences p, int mode, int gated, float threshold, const float *l, Landmark *marks) {
+  p.some();
   int m = blockIdx.x * blockDim.x + threadIdx.x, a = blockIdx.y;
   if (m >= p.M) return;
   const Seg &s = p.segs[blockIdx.z];
@@ -85,6 +87,7 @@ KERNEL markBack(Sequences p, int mode, int gated, float threshold, const float *
 // mix is 0 where the weight is 1.
 KERNEL __launch_bounds__(128) recallBack(Sequences p, int rows, float scale, float temperature, const float *mix, View q, View dy, View k, View v, const Landmark *marks,
                                          float *weights, float *scores, float *resp, float *land) {
+  p.some();
   int t = blockIdx.x * 4 + threadIdx.y, lane = threadIdx.x, r = t / p.hq, M = p.M, d = p.d;
   if (t >= rows * p.hq || p.events(r) == 0) return;
   int a = t % p.hq / (p.hq / p.A);
@@ -148,6 +151,7 @@ KERNEL __launch_bounds__(128) recallBack(Sequences p, int rows, float scale, flo
 // whose numerators lie in num [segments, A, d, M·S], and writes the denominators and
 // DOT(resp, num) of every query. grid (M·S, archive heads, segments).
 KERNEL sumsForward(Sequences p, View v, View resp, Powers w, const float *weight, float *num, float *den, float *b) {
+  p.some();
   int N = p.M * p.S, i = blockIdx.x * blockDim.x + threadIdx.x, a = blockIdx.y, group = p.hq / p.A, s = i % p.S;
   if (i >= N) return;
   const Seg &seg = p.segs[blockIdx.z];
@@ -182,6 +186,7 @@ struct Back {
 // readBack takes the read of a row's query head back, a warp for each. b becomes the
 // gradient of the mixed values.
 KERNEL __launch_bounds__(128) readBack(Sequences p, Back o) {
+  p.some();
   int t = blockIdx.x * 4 + threadIdx.y, lane = threadIdx.x, r = t / p.hq, M = p.M, S = p.S, N = M * S;
   if (t >= o.rows * p.hq || p.events(r) == 0) return;
   int h = t % p.hq, a = h / (p.hq / p.A);
@@ -274,6 +279,7 @@ DEV float codeBack(const float *score, float n, int M, const float *codes, int d
 // axis. land is 0 without landmarks.
 KERNEL queryBack(Sequences p, int rows, int rank, int features, View dq, View q, const float *codes, const float *v, View k, const float *score, const float *dz,
                  const Landmark *marks, const float *land, const float *scores) {
+  p.some();
   int c = blockIdx.x * 32 + threadIdx.x, M = p.M;
 #pragma unroll 1
   for (int t = blockIdx.y; t < rows * p.hq; t += gridDim.y) {
@@ -304,6 +310,7 @@ KERNEL queryBack(Sequences p, int rows, int rank, int features, View dq, View q,
 // sumsBack goes backwards over the rows of a segment for a code and scale of an archive
 // head: it writes DOT(gradient of num, v) + that of den. num lies as in sumsForward.
 KERNEL sumsBack(Sequences p, View v, View resp, Powers w, float *num, const float *numBack, const float *denBack, float *g) {
+  p.some();
   int N = p.M * p.S, i = blockIdx.x * blockDim.x + threadIdx.x, a = blockIdx.y, group = p.hq / p.A;
   if (i >= N) return;
   const Seg &seg = p.segs[blockIdx.z];
@@ -331,6 +338,7 @@ KERNEL sumsBack(Sequences p, View v, View resp, Powers w, float *num, const floa
 // valueBack does the same for a component of all codes and scales, and writes the
 // gradient of the events' values. num is [segments, A, M·S, d].
 KERNEL valueBack(Sequences p, View resp, Powers w, const float *weight, float *num, const float *numBack, float *dv) {
+  p.some();
   int M = p.M, S = p.S, N = M * S, c = blockIdx.x * blockDim.x + threadIdx.x, a = blockIdx.y, group = p.hq / p.A;
   if (c >= p.d) return;
   const Seg &seg = p.segs[blockIdx.z];
@@ -366,6 +374,7 @@ KERNEL valueBack(Sequences p, View resp, Powers w, const float *weight, float *n
 
 // weightBack writes the gradients of an event's scores. grid (codes, archive heads, rows).
 KERNEL weightBack(Sequences p, int rows, float scale, Powers w, const float *slope, const float *hard, const float *g, float *score, float *through) {
+  p.some();
   int m = blockIdx.x * blockDim.x + threadIdx.x, a = blockIdx.y;
   if (m >= p.M) return;
 #pragma unroll 1
@@ -381,6 +390,7 @@ KERNEL weightBack(Sequences p, int rows, float scale, Powers w, const float *slo
 // eventBack adds to dk and dv, which may be one: a warp per 32 components, key head and
 // row, which is an event where a row that far behind it has an archive.
 KERNEL eventBack(Sequences p, int rows, int features, View dk, View dv, View k, const float *codes, const float *vals, const float *score, const float *through) {
+  p.some();
   int c = blockIdx.x * 32 + threadIdx.x, kh = blockIdx.y, M = p.M;
 #pragma unroll 1
   for (int j = blockIdx.z; j < rows; j += gridDim.z) {
