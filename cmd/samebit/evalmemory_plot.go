@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -29,7 +30,7 @@ func plotMemory(path string, totals []eval.Total) error {
 	full := 0.0
 	var names []string
 	for _, t := range totals {
-		if !slices.Contains(names, t.Method) {
+		if !slices.Contains(names, t.Method) && !strings.HasSuffix(t.Method, eval.BareWindow) { // those are points of the line of windows
 			names = append(names, t.Method)
 		}
 	}
@@ -62,6 +63,9 @@ func plotMemory(path string, totals []eval.Total) error {
 		col := colours[n%len(colours)]
 		l.Color, l.Width, l.Dashes = col, vg.Points(1.5), dashes[(n+n/len(colours))%len(dashes)] // a colour that comes again has other dashes
 		marks.Color, marks.Shape = col, draw.CircleGlyph{}
+		if n >= len(colours) {
+			marks.Shape = draw.TriangleGlyph{}
+		}
 		bars.Color = col
 		p.Add(l, marks, bars)
 		p.Legend.Add(method, l, marks)
@@ -73,7 +77,7 @@ func plotMemory(path string, totals []eval.Total) error {
 	f.Color, f.Width = color.Black, vg.Points(1)
 	p.Add(f)
 	p.Legend.Add(fmt.Sprintf("full, %.0f KiB on average", full), f)
-	p.X.Min, p.X.Max = p.X.Min-0.3, p.X.Max+1.2 // room for the legend
+	p.X.Min, p.X.Max = p.X.Min-0.3, p.X.Max+1.5 // room for the legend
 	f.XMin, f.XMax = p.X.Min, p.X.Max
 	p.Y.Max = max(p.Y.Max, 110)
 	var ticks []plot.Tick

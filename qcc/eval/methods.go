@@ -38,13 +38,14 @@ type Adapter struct {
 	*qcc.Adapter
 }
 
-// bareWindow follows an adapter's name where a window of the same bytes is meant.
-const bareWindow = ", bare window"
+// BareWindow follows an adapter's name in results where a window of the same bytes is
+// meant.
+const BareWindow = ", bare window"
 
 // adapter is the one of a method, nil if it has none.
 func (c *Config) adapter(method string) *Adapter {
 	for i, a := range c.Adapters {
-		if method == a.Name || method == a.Name+bareWindow {
+		if method == a.Name || method == a.Name+BareWindow {
 			return &c.Adapters[i]
 		}
 	}
@@ -57,7 +58,7 @@ func checkNames(list []Adapter) error {
 		switch {
 		case a.Adapter == nil || a.Name == "":
 			return fmt.Errorf("eval: adapter %q: want a name and an adapter", a.Name)
-		case slices.Contains(Methods, a.Name), slices.Contains(names, a.Name), strings.HasSuffix(a.Name, bareWindow):
+		case slices.Contains(Methods, a.Name), slices.Contains(names, a.Name), strings.HasSuffix(a.Name, BareWindow):
 			return fmt.Errorf("eval: adapter %q: another memory has this name: give a name of its own", a.Name)
 		}
 		names = append(names, a.Name)

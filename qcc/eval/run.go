@@ -203,7 +203,7 @@ func (c *Config) memories() []memory {
 	}
 	for _, a := range c.Adapters {
 		rows := calib.WindowRows(a.Config)
-		out = append(out, memory{a.Name, rows}, memory{a.Name + bareWindow, rows})
+		out = append(out, memory{a.Name, rows}, memory{a.Name + BareWindow, rows})
 	}
 	return out
 }
