@@ -48,8 +48,9 @@ type Device struct {
 	attnGrad  *attngrad.Kernels
 	deltaGrad *deltagrad.Kernels
 
-	slabs  slabs // of packed weights
-	closed atomic.Bool
+	slabs   slabs // of packed weights
+	buffers slabs // of Alloc
+	closed  atomic.Bool
 }
 
 // New starts the workers. It fails if the kernels are not available here or if
@@ -66,7 +67,7 @@ func New(cfg Config) (*Device, error) {
 		cfg.Threads = runtime.GOMAXPROCS(0)
 	}
 	d := &Device{set: set, gemm: gemm.For(set), vec: vec.For(set), attn: attn.For(set), delta: delta.For(set),
-		attnGrad: attngrad.For(set), deltaGrad: deltagrad.For(set)}
+		attnGrad: attngrad.For(set), deltaGrad: deltagrad.For(set), buffers: slabs{classes: true}}
 	if err := d.vec.Check(); err != nil {
 		return nil, fmt.Errorf("cpu: exact results are not possible on this processor: %w: %w", err, backend.ErrUnsupported)
 	}
@@ -81,6 +82,13 @@ func (d *Device) Info() backend.Info {
 }
 
 func (d *Device) Alloc(bytes int) (tensor.Buffer, error) {
+	if bytes >= leastPiece && bytes <= slabBytes/4 {
+		p, err := d.buffers.get(bytes)
+		if err != nil {
+			return nil, err
+		}
+		return &memory{b: p.b, part: p, from: &d.buffers}, nil
+	}
 	m, err := alloc(bytes)
 	if err != nil {
 		return nil, err

@@ -9,8 +9,10 @@ import (
 
 // memory is a buffer outside the Go heap.
 type memory struct {
-	mu sync.Mutex
-	b  []byte
+	mu   sync.Mutex
+	b    []byte
+	part piece
+	from *slabs // where part goes back to; nil for a mapping of its own
 }
 
 func (m *memory) Len() int     { return len(m.b) }
@@ -19,10 +21,16 @@ func (m *memory) Host() []byte { return m.b }
 func (m *memory) free() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.b != nil {
-		unmap(m.b)
-		m.b = nil
+	if m.b == nil {
+		return
 	}
+	if m.from != nil {
+		m.from.put(m.part)
+		m.part = piece{}
+	} else {
+		unmap(m.b)
+	}
+	m.b = nil
 }
 
 func alloc(bytes int) (*memory, error) {
