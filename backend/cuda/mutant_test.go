@@ -36,7 +36,8 @@ type trial struct {
 	ran  map[string]emu.Ran
 }
 
-// least is the share of mutants, in percent, that tests must see.
+// least is the share of mutants, in percent, that tests must see of kernels that are not
+// of archives.
 const least = 95
 
 // mutantSteps ends mutants that run for ever; what is right takes less.
