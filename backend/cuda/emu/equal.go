@@ -46,10 +46,10 @@ func (f *facts) keep(st *stmt) {
 	if slices.Contains(computing, st.words[0]) || f.live[st] {
 		return
 	}
-	todo := []*stmt{st}
-	for len(todo) > 0 {
-		st := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	left := []*stmt{st}
+	for len(left) > 0 {
+		st := left[len(left)-1]
+		left = left[:len(left)-1]
 		if f.live[st] {
 			continue
 		}
@@ -60,7 +60,7 @@ func (f *facts) keep(st *stmt) {
 		}
 		for _, r := range read {
 			if r != nil {
-				todo = append(todo, f.defs[r]...)
+				left = append(left, f.defs[r]...)
 			}
 		}
 	}
