@@ -93,6 +93,17 @@ type Products interface {
 	Linears(dst []tensor.Tensor, x tensor.Tensor, w []Weight)
 }
 
+// Linears is those products by the stream's own Linears, or one after the other.
+func Linears(s Stream, dst []tensor.Tensor, x tensor.Tensor, w []Weight) {
+	if p, ok := s.(Products); ok {
+		p.Linears(dst, x, w)
+		return
+	}
+	for i := range w {
+		s.Linear(dst[i], x, w[i])
+	}
+}
+
 // Weight is a packed matrix of Out rows and In columns.
 type Weight interface {
 	Out() int

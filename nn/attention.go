@@ -27,7 +27,7 @@ func (a *Attention) Mix(c *Ctx, dst, x tensor.Tensor) {
 		qw *= 2
 	}
 	q, k, v := c.Tmp(rows, qw), c.Tmp(rows, a.KV*a.Dim), c.Tmp(rows, a.KV*a.Dim)
-	c.linears(x, product{q, a.Q, a.BQ}, product{k, a.K, a.BK}, product{v, a.V, a.BV})
+	c.Linears(x, Product{q, a.Q, a.BQ}, Product{k, a.K, a.BK}, Product{v, a.V, a.BV})
 
 	query := q.Heads(a.Heads, qw/a.Heads)
 	gate := query.Cols(qw/a.Heads-a.Dim, qw/a.Heads)
@@ -51,7 +51,7 @@ func (a *Attention) Mix(c *Ctx, dst, x tensor.Tensor) {
 		s.SigmoidMul(g.Heads(a.Heads, a.Dim), out.Heads(a.Heads, a.Dim), gate)
 		out = g
 	}
-	c.linear(dst, out, a.O, a.BO)
+	c.Linears(out, Product{dst, a.O, a.BO})
 }
 
 // Weights are shown in blocks of at most so many bytes, or of so many rows if they

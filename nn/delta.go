@@ -28,7 +28,7 @@ func (g *GatedDelta) Mix(c *Ctx, dst, x tensor.Tensor) {
 	kd, vd := g.KeyHeads*g.DK, g.ValueHeads*g.DV
 	u, qkv, z := c.Tmp(rows, 2*kd+vd), c.Tmp(rows, 2*kd+vd), c.Tmp(rows, vd)
 	b, a := c.Tmp(rows, g.ValueHeads), c.Tmp(rows, g.ValueHeads)
-	c.linears(x, product{dst: u, w: g.QKV}, product{dst: z, w: g.Z}, product{dst: b, w: g.B}, product{dst: a, w: g.A})
+	c.Linears(x, Product{Dst: u, W: g.QKV}, Product{Dst: z, W: g.Z}, Product{Dst: b, W: g.B}, Product{Dst: a, W: g.A})
 	s.Conv(qkv, u, g.Conv, c.Plan, g.Layer)
 
 	q, k := c.Tmp(rows, kd), c.Tmp(rows, kd)

@@ -14,8 +14,8 @@ type SwiGLU struct {
 func (f *SwiGLU) Apply(c *Ctx, dst, x tensor.Tensor) {
 	s, rows := c.Stream, x.Dim(0)
 	g, u := c.Tmp(rows, f.Gate.Out()), c.Tmp(rows, f.Up.Out())
-	c.linears(x, product{g, f.Gate, f.BGate}, product{u, f.Up, f.BUp})
+	c.Linears(x, Product{g, f.Gate, f.BGate}, Product{u, f.Up, f.BUp})
 	h := c.over(g)
 	s.SwiGLU(h, g, u)
-	c.linear(dst, h, f.Down, f.BDown)
+	c.Linears(h, Product{dst, f.Down, f.BDown})
 }

@@ -21,7 +21,7 @@ func (f *MoE) Apply(c *Ctx, dst, x tensor.Tensor) {
 	logits, weights := c.Tmp(rows, f.Router.Out()), c.Tmp(rows, f.K)
 	experts := c.arena.get(tensor.I32, rows, f.K)
 	y, shared, gate := c.Tmp(rows, x.Dim(1)), c.Tmp(rows, x.Dim(1)), c.Tmp(rows, 1)
-	c.linears(x, product{dst: logits, w: f.Router}, product{dst: gate, w: f.SharedGate})
+	c.Linears(x, Product{Dst: logits, W: f.Router}, Product{Dst: gate, W: f.SharedGate})
 	s.Route(experts, weights, logits, f.K, f.Renormalise)
 	s.Experts(y, x, experts, weights, f.Gate, f.Up, f.Down)
 	f.Shared.Apply(c, shared, x)

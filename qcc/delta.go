@@ -90,7 +90,7 @@ const addressEps = 1e-6
 func (m *Mixer) deltaRule(c *nn.Ctx, a backend.Archive, dst, q tensor.Tensor, in rows) {
 	s, f := c.Stream, &m.Config
 	unit := func(x tensor.Tensor) tensor.Tensor {
-		y := c.Tmp(x.Dim(0), x.Dim(1)*x.Dim(2)).Heads(x.Dim(1), x.Dim(2))
+		y := like(c, x)
 		s.L2Norm(y, x, addressEps, 1)
 		return y
 	}

@@ -184,9 +184,7 @@ func (m *Mixer) MixHint(c *nn.Ctx, dst, x, hint tensor.Tensor) {
 		qw *= 2
 	}
 	q, k, v := c.Tmp(n, qw), c.Tmp(n, kv*f.Dim), c.Tmp(n, kv*f.Dim)
-	linear(c, q, x, m.Q, m.BQ)
-	linear(c, k, x, m.K, m.BK)
-	linear(c, v, x, m.V, m.BV)
+	c.Linears(x, nn.Product{Dst: q, W: m.Q, B: m.BQ}, nn.Product{Dst: k, W: m.K, B: m.BK}, nn.Product{Dst: v, W: m.V, B: m.BV})
 	query := q.Heads(f.Heads, qw/f.Heads)
 	gate := query.Cols(qw/f.Heads-f.Dim, qw/f.Heads)
 
@@ -220,11 +218,11 @@ func (m *Mixer) MixHint(c *nn.Ctx, dst, x, hint tensor.Tensor) {
 		c.Probe(c, m.Layer, in.q, m.Archive.Scale)
 	}
 	if m.Gated {
-		g := c.Tmp(n, f.Heads*f.Dim).Heads(f.Heads, f.Dim)
+		g := like(c, out)
 		s.SigmoidMul(g, out, gate)
 		out = g
 	}
-	linear(c, dst, out.Reshape(n, f.Heads*f.Dim), m.O, m.BO)
+	c.Linears(out.Reshape(n, f.Heads*f.Dim), nn.Product{Dst: dst, W: m.O, B: m.BO})
 }
 
 // rotate normalises, corrects and rotates heads; plain is what comes before the
@@ -266,7 +264,7 @@ type rows struct {
 func (m *Mixer) attend(c *nn.Ctx, in rows) tensor.Tensor {
 	f := &m.Config
 	n := in.q.Dim(0)
-	tmp := func() tensor.Tensor { return c.Tmp(n, f.Heads*f.Dim).Heads(f.Heads, f.Dim) }
+	tmp := func() tensor.Tensor { return like(c, in.q) }
 	a, ok := c.Stream.(backend.Archive)
 	if !ok { // refused when a layer is opened; a stream that lost them fails
 		c.Stream.Add(tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{})
@@ -330,7 +328,7 @@ func (m *Mixer) attend(c *nn.Ctx, in rows) tensor.Tensor {
 // remember writes the rows into the memory and reads it, and returns [R, Heads, Dim].
 func (m *Mixer) remember(c *nn.Ctx, a backend.Archive, in rows) tensor.Tensor {
 	q := moved(c, a, in.address, m.Read)
-	dst := c.Tmp(q.Dim(0), q.Dim(1)*q.Dim(2)).Heads(q.Dim(1), q.Dim(2))
+	dst := like(c, q)
 	if m.Config.Memory == MemoryDelta {
 		m.deltaRule(c, a, dst, q, in)
 	} else {
@@ -344,18 +342,12 @@ func moved(c *nn.Ctx, a backend.Archive, x tensor.Tensor, by AddressMap) tensor.
 	if !by.V.Valid() {
 		return x
 	}
-	y := c.Tmp(x.Dim(0), x.Dim(1)*x.Dim(2)).Heads(x.Dim(1), x.Dim(2))
+	y := like(c, x)
 	a.QueryCorrection(y, x, by.V, by.U)
 	return y
 }
 
-// linear is a product with an optional bias.
-func linear(c *nn.Ctx, dst, x tensor.Tensor, w backend.Weight, b tensor.Tensor) {
-	if !b.Valid() {
-		c.Stream.Linear(dst, x, w)
-		return
-	}
-	y := c.Tmp(dst.Dim(0), dst.Dim(1))
-	c.Stream.Linear(y, x, w)
-	c.Stream.AddBias(dst, y, b)
+// like is scratch for heads as x has them.
+func like(c *nn.Ctx, x tensor.Tensor) tensor.Tensor {
+	return c.Tmp(x.Dim(0), x.Dim(1)*x.Dim(2)).Heads(x.Dim(1), x.Dim(2))
 }

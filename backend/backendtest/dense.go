@@ -69,17 +69,6 @@ func denseCases() []Case {
 	return l
 }
 
-// linears is Linears, or as many Linear where a stream has none.
-func (e *Env) linears(dst []tensor.Tensor, x tensor.Tensor, w []backend.Weight) {
-	if s, ok := e.S.(backend.Products); ok {
-		s.Linears(dst, x, w)
-		return
-	}
-	for i := range w {
-		e.S.Linear(dst[i], x, w[i])
-	}
-}
-
 // productCases are products of the same rows with weights of several sizes and types.
 func productCases() []Case {
 	var l []Case
@@ -103,7 +92,7 @@ func productCases() []Case {
 				dst = append(dst, e.Out(name("dst %d", i), z.r, n))
 				w = append(w, e.Pack(r, tensortest.Ordinary, z.dt[i], n, z.k))
 			}
-			e.linears(dst, e.In(r.F32(tensortest.Ordinary, z.r*z.k), z.r, z.k), w)
+			backend.Linears(e.S, dst, e.In(r.F32(tensortest.Ordinary, z.r*z.k), z.r, z.k), w)
 		}})
 	}
 	return l

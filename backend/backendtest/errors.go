@@ -56,7 +56,7 @@ func uses(e *Env) []use {
 		{"Embed", n("dst", "ids"), T{f(3, 6), i(5, 3)}, "", func(t T) { s.Embed(t[0], w, t[1]) }},
 		{"Linear", n("dst", "x"), T{f(3, 5), f(3, 6)}, "", func(t T) { s.Linear(t[0], t[1], w) }},
 		{"Linears", n("dst", "x"), T{f(3, 5), f(3, 6)}, "", func(t T) {
-			e.linears([]tensor.Tensor{f(3, 4), t[0]}, t[1], []backend.Weight{g[0], w})
+			backend.Linears(s, []tensor.Tensor{f(3, 4), t[0]}, t[1], []backend.Weight{g[0], w})
 		}},
 		{"LinearRows", n("dst", "x", "rows"), T{f(3, 2), f(3, 6), i(5, 2)}, "", func(t T) { s.LinearRows(t[0], t[1], w, t[2]) }},
 		{"Project", n("dst", "x", "w"), T{f(3, 5), f(3, 6), f(5, 6)}, "", func(t T) { s.Project(t[0], t[1], t[2]) }},
@@ -230,7 +230,7 @@ func wrong(e *Env) []badCall {
 		{"an id behind the table", func() { s.Embed(f(2, 6), w, ids(4, 5)) }},
 		{"an output behind the weight", func() { s.LinearRows(f(1, 1), f(1, 6), w, ids(5)) }},
 		{"a negative output", func() { s.LinearRows(f(1, 1), f(1, 6), w, ids(-7)) }},
-		{"a nil weight among several", func() { e.linears([]tensor.Tensor{f(1, 5), f(1, 5)}, f(1, 6), []backend.Weight{w, nil}) }},
+		{"a nil weight among several", func() { backend.Linears(s, []tensor.Tensor{f(1, 5), f(1, 5)}, f(1, 6), []backend.Weight{w, nil}) }},
 		{"a row behind x", func() { s.Gather(f(1, 6), f(3, 6), ids(3)) }},
 		{"a negative row", func() { s.Gather(f(1, 6), f(3, 6), ids(-1)) }},
 		{"an expert too many", func() { s.Experts(f(1, 6), f(1, 6), e.Ints([]int32{1}, 1, 1), f(1, 1), one(g), one(g), one(d)) }},

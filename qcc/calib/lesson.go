@@ -97,13 +97,8 @@ func picked(c *nn.Ctx, x tensor.Tensor, at []int32) ([]float32, error) {
 // linear is a product with an optional bias.
 func linear(c *nn.Ctx, x tensor.Tensor, w backend.Weight, b tensor.Tensor) tensor.Tensor {
 	y := c.Tmp(x.Dim(0), w.Out())
-	c.Stream.Linear(y, x, w)
-	if !b.Valid() {
-		return y
-	}
-	z := c.Tmp(x.Dim(0), w.Out())
-	c.Stream.AddBias(z, y, b)
-	return z
+	c.Linears(x, nn.Product{Dst: y, W: w, B: b})
+	return y
 }
 
 // normed are heads of rows after their norm, rotated or not, as [R, heads·Dim].
