@@ -42,9 +42,14 @@ type Result struct {
 
 // finish fills in the rates of work units per repetition.
 func (r *Result) finish(work float64) {
-	s := slices.Sorted(slices.Values(r.Wall))
-	r.Best, r.Median = work/s[0], work/s[len(s)/2]
+	r.Best, r.Median = work/slices.Min(r.Wall), work/Median(r.Wall)
 	r.PeakMiB = peakMiB()
+}
+
+// Median is the middle of values, the upper one of two.
+func Median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[len(s)/2]
 }
 
 // timed runs f once and notes its times.

@@ -105,16 +105,10 @@ func ratio(a, b *Result) Ratio {
 	r := Ratio{What: a.what(), Unit: a.Unit, A: a.Median, B: b.Median, N: [2]int{len(a.Wall), len(b.Wall)},
 		PeakMiB: [2]int64{a.PeakMiB, b.PeakMiB}, Inexact: a.Inexact != "" || b.Inexact != ""}
 	// What a repetition did is the same in both, but for the bytes of a file that was loaded.
-	work := b.Median * median(b.Wall) / (a.Median * median(a.Wall))
+	work := b.Median * Median(b.Wall) / (a.Median * Median(a.Wall))
 	r.Wall = times(a.Wall, b.Wall, work)
 	r.CPU = times(a.CPU, b.CPU, work)
 	return r
-}
-
-// median is the upper one of an even number, as in Result.
-func median(v []float64) float64 {
-	s := slices.Sorted(slices.Values(v))
-	return s[len(s)/2]
 }
 
 // draws is the number of bootstrap draws.
@@ -123,10 +117,10 @@ const draws = 2000
 // times returns how many times faster b's seconds are than a's if a repetition of b did
 // work times that of a. The draws are the same at every call.
 func times(a, b []float64, work float64) Interval {
-	if median(a) == 0 || median(b) == 0 {
+	if Median(a) == 0 || Median(b) == 0 {
 		return Interval{}
 	}
-	i := Interval{Value: work * median(a) / median(b)}
+	i := Interval{Value: work * Median(a) / Median(b)}
 	if len(a) < 2 || len(b) < 2 {
 		return i
 	}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"samebit/backend"
@@ -247,12 +246,6 @@ func seconds(f func() error) (float64, error) {
 	t := time.Now()
 	err := f()
 	return time.Since(t).Seconds(), err
-}
-
-// median is the middle of values, the upper one of two.
-func median(v []float64) float64 {
-	s := slices.Sorted(slices.Values(v))
-	return s[len(s)/2]
 }
 
 // Elements is how much a bounded state holds beside an exact cache, by the published

@@ -133,7 +133,7 @@ func (t *turns) time(which int, counts bool, f func() error) error {
 }
 
 func (t *turns) point(length int) SpeedPoint {
-	s := SpeedPoint{Length: length, QCC: median(t.wall[0]), Full: median(t.wall[1]), QCCProcessor: median(t.processor[0]), FullProcessor: median(t.processor[1])}
+	s := SpeedPoint{Length: length, QCC: bench.Median(t.wall[0]), Full: bench.Median(t.wall[1]), QCCProcessor: bench.Median(t.processor[0]), FullProcessor: bench.Median(t.processor[1])}
 	s.Speedup = s.Full / s.QCC
 	return s
 }

@@ -214,6 +214,6 @@ func (p *pair) long(st state.State, c LongConfig, r *LongResult) error {
 		}
 		t = append(t, 1000*s)
 	}
-	r.Ran, r.TPOT = true, median(t)
+	r.Ran, r.TPOT = true, bench.Median(t)
 	return nil
 }

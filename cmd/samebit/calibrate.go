@@ -53,7 +53,8 @@ func newCalibrate() *cobra.Command {
 		Use:   "calibrate [flags] -o DIR [TEXT...]",
 		Short: "Fit a memory of constant size to a model, with the same bits everywhere",
 		Long: `Replace a model's full attention by an exact window and an archive of fixed size, or
-with --memory delta a matrix per head that the gated delta rule writes, and train what that adds until the model says what it said before. The model's own
+with --memory delta a matrix per head that the gated delta rule writes, and train what
+that adds until the model says what it said before. The model's own
 weights stay as they are. The same command gives the same adapter to the last bit at
 any number of threads, in micro-batches of any size, interrupted or not.
 

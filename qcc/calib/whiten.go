@@ -272,7 +272,8 @@ func dot(x, y []float64) float64 {
 const sweeps = 16
 
 // eigen returns eigenvalues and vectors (rows) of a symmetric matrix, which it
-// destroys, by cyclic Jacobi rotations.
+// destroys, by cyclic Jacobi rotations. It is our own since bits must not depend on the
+// processor: libraries add products in orders that do.
 func eigen(m [][]float64) (values []float64, vectors [][]float64) {
 	n := len(m)
 	vectors = square(n)

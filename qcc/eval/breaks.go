@@ -33,22 +33,25 @@ type line struct {
 	length, pairs int
 }
 
+// line is that of a break, whatever the memory.
+func (b Break) line() line { return line{task: b.Task, length: b.Length, pairs: b.Pairs} }
+
+// byLine puts lines along lengths first.
+func byLine(a, b line) int {
+	return cmp.Or(cmp.Compare(a.length, b.length), cmp.Compare(order(a.task), order(b.task)), cmp.Compare(a.pairs, b.pairs))
+}
+
 // Breaks finds them. Cells are judged that have at least five contexts, and where the
 // full cache knows answers: the interval of its own lies above 0. Lines of one cell
 // are left out along pairs, and in recall along lengths if there are lines along pairs.
 func Breaks(results []Result, seed uint64) []Break {
 	results = slices.Clone(results) // intervals do not depend on when a run was stopped
 	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(a.Index, b.Index) })
-	full := map[key]float64{}
+	full := wholes(results)
 	var memories []memory
 	for _, r := range results {
-		k := r.key()
-		if !slices.Contains(memories, k.memory) {
-			memories = append(memories, k.memory)
-		}
-		if r.Method == Full {
-			k.memory = memory{}
-			full[k] = r.share()
+		if m := r.key().memory; !slices.Contains(memories, m) {
+			memories = append(memories, m)
 		}
 	}
 	slices.SortFunc(memories, byMemory)
@@ -57,9 +60,8 @@ func Breaks(results []Result, seed uint64) []Break {
 	for _, r := range results {
 		k := r.key()
 		m := k.memory
-		k.memory = memory{}
-		f, ok := full[k]
-		if !ok || r.Method == Full || r.Task == Text {
+		f, ok := full[k.context()]
+		if !ok || r.Method == Full {
 			continue
 		}
 		if cells[m] == nil {
@@ -106,7 +108,7 @@ func Breaks(results []Result, seed uint64) []Break {
 			}
 		}
 		slices.SortFunc(list, func(a, b Break) int {
-			return cmp.Or(cmp.Compare(a.Length, b.Length), cmp.Compare(order(a.Task), order(b.Task)), cmp.Compare(a.Pairs, b.Pairs))
+			return byLine(a.line(), b.line())
 		})
 		out = append(out, list...)
 	}

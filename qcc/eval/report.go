@@ -71,8 +71,7 @@ func Rows(results []Result, seed uint64) []Row {
 		out = append(out, row)
 	}
 	slices.SortFunc(out, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(order(a.Task), order(b.Task)), cmp.Compare(a.Length, b.Length), cmp.Compare(a.Pairs, b.Pairs),
-			byMemory(memory{a.Method, a.Rows}, memory{b.Method, b.Rows}))
+		return cmp.Or(byCell(cell{a.Task, a.Length, a.Pairs}, cell{b.Task, b.Length, b.Pairs}), byMemory(memory{a.Method, a.Rows}, memory{b.Method, b.Rows}))
 	})
 	full := map[cell]float64{}
 	for _, r := range out {
@@ -90,6 +89,28 @@ func Rows(results []Result, seed uint64) []Row {
 
 func order(t Task) int {
 	return slices.Index(append(append(slices.Clone(Forms), Worded...), Text), t)
+}
+
+// byCell orders cells as reports do.
+func byCell(a, b cell) int {
+	return cmp.Or(cmp.Compare(order(a.task), order(b.task)), cmp.Compare(a.length, b.length), cmp.Compare(a.pairs, b.pairs))
+}
+
+// context is the key of what all memories are asked at once.
+func (k key) context() key {
+	k.memory = memory{}
+	return k
+}
+
+// wholes are the shares of right answers of the full cache, by context.
+func wholes(results []Result) map[key]float64 {
+	full := map[key]float64{}
+	for _, r := range results {
+		if r.Method == Full && r.Task != Text {
+			full[r.key().context()] = r.share()
+		}
+	}
+	return full
 }
 
 // byMemory orders memories as reports do: as Methods, then adapters by name, each
@@ -134,16 +155,11 @@ func common(results []Result) []Result {
 // memories were asked, or over all if there are none, context by context.
 func Totals(results []Result, seed uint64) []Total {
 	results = common(results)
-	full := map[key]float64{}
+	full := wholes(results)
 	groups := map[memory][]Result{}
 	for _, r := range results {
 		if r.Task == Text {
 			continue
-		}
-		if r.Method == Full {
-			k := r.key()
-			k.memory = memory{}
-			full[k] = r.share()
 		}
 		g := r.key().memory
 		groups[g] = append(groups[g], r)
@@ -151,14 +167,12 @@ func Totals(results []Result, seed uint64) []Total {
 	var out []Total
 	for g, l := range groups {
 		slices.SortFunc(l, func(a, b Result) int {
-			return cmp.Or(cmp.Compare(order(a.Task), order(b.Task)), cmp.Compare(a.Length, b.Length), cmp.Compare(a.Pairs, b.Pairs), cmp.Compare(a.Index, b.Index))
+			return cmp.Or(byCell(a.key().cell, b.key().cell), cmp.Compare(a.Index, b.Index))
 		})
 		t := Total{Method: g.method, Rows: g.rows}
 		var right, whole []float64
 		for i := range l {
-			k := l[i].key()
-			k.memory = memory{}
-			if f, ok := full[k]; ok {
+			if f, ok := full[l[i].key().context()]; ok {
 				right, whole = append(right, l[i].share()), append(whole, f)
 			}
 			t.Bytes += float64(l[i].Bytes) / float64(len(l))

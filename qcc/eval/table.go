@@ -1,7 +1,6 @@
 package eval
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -184,15 +183,13 @@ func broken(results []Result, totals []Total, seed uint64) []table {
 	t := table{title: "where it breaks: the shortest length, or the fewest pairs, significantly below the full cache", head: []string{"memory", "budget"}}
 	var columns []line
 	for _, b := range breaks {
-		c := line{task: b.Task, length: b.Length, pairs: b.Pairs}
+		c := b.line()
 		if b.To == 0 || slices.Contains(columns, c) {
 			continue
 		}
 		columns = append(columns, c)
 	}
-	slices.SortFunc(columns, func(a, b line) int {
-		return cmp.Or(cmp.Compare(a.length, b.length), cmp.Compare(order(a.task), order(b.task)), cmp.Compare(a.pairs, b.pairs))
-	})
+	slices.SortFunc(columns, byLine)
 	for _, c := range columns {
 		switch {
 		case c.length > 0:
@@ -212,7 +209,7 @@ func broken(results []Result, totals []Total, seed uint64) []table {
 		for _, c := range columns {
 			text := "–" // the full cache knows nothing there
 			for _, b := range breaks {
-				if (memory{b.Method, b.Rows}) != k || (line{task: b.Task, length: b.Length, pairs: b.Pairs}) != c || b.To == 0 {
+				if (memory{b.Method, b.Rows}) != k || b.line() != c || b.To == 0 {
 					continue
 				}
 				if text = fmt.Sprint(b.At); b.At == 0 {
