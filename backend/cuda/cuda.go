@@ -60,12 +60,12 @@ func New(cfg Config) (*Device, error) {
 	if drv == nil {
 		var err error
 		if drv, err = driver.Load(""); err != nil {
-			return nil, fmt.Errorf("cuda: %w", err)
+			return nil, err
 		}
 	}
 	n, err := drv.Count()
 	if err != nil {
-		return nil, fmt.Errorf("cuda: %w", err)
+		return nil, err
 	}
 	if cfg.Ordinal < 0 || cfg.Ordinal >= n {
 		return nil, fmt.Errorf("cuda: device %d of %d: %w", cfg.Ordinal, n, driver.ErrNoDevice)
