@@ -45,6 +45,8 @@ type Info struct {
 	Memory  int64  // bytes usable, 0 if unknown
 	Inexact string // why results are not those of numerics.md; empty for every exact device
 	Slow    string // why it runs slower than it should, known so far; no bit depends on it
+
+	BF16Pages bool // pages of keys and values may be BF16; see [CheckPageType]
 }
 
 // Use says how a weight will be read. The values may be combined.
@@ -122,9 +124,11 @@ type Seg struct {
 	Slot, Pos int // of the first row; both rise by one per row
 
 	// KV holds the pages of the sequence, page B with slots [64B, 64B+64),
-	// enough of them for the rows of this pass. Each is F32 and logically
+	// enough of them for the rows of this pass. Each is logically
 	// [2·layers, heads, 64, D], keys of layer l at index 2l and values at 2l+1;
-	// how the bytes lie inside a page is the device's affair.
+	// how the bytes lie inside a page is the device's affair. All pages of a pass
+	// are F32, or all BF16 on a device that has them (Info.BF16Pages): what is stored
+	// is rounded to the type, and what is read is that value (numerics.md 9).
 	KV []tensor.Tensor
 
 	// Recurrent state before and after this pass, per delta layer:
@@ -268,7 +272,7 @@ type Attention interface {
 
 	// GetPage writes the first n slots of a page in logical order,
 	// dst [2·layers, Hkv, n, D], and PutPage stores them back. They carry states
-	// to files and to other devices.
+	// to files and to other devices. Rows are F32 for pages of every type.
 	GetPage(dst, page tensor.Tensor)
 	PutPage(page, src tensor.Tensor)
 }

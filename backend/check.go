@@ -216,9 +216,9 @@ const (
 )
 
 // CheckPlan checks that segments are contiguous from row 0 and that their pages
-// hold their rows.
+// hold their rows and have one storage type.
 func CheckPlan(segs []Seg) error {
-	row := 0
+	row, pages := 0, tensor.Invalid
 	for i := range segs {
 		s := &segs[i]
 		if s.Row != row || s.Rows < 1 || s.Rows > limit || s.Slot < 0 || s.Slot > maxSlot || s.Pos < 0 || s.Pos > limit-s.Rows {
@@ -233,7 +233,10 @@ func CheckPlan(segs []Seg) error {
 			return fmt.Errorf("backend: Plan: segment %d has %d pages for %d slots", i, len(s.KV), s.Slot+s.Rows)
 		}
 		for j := range s.KV {
-			if err := first(want("Plan", "page", s.KV[j], tensor.F32, s.KV[0].Dim(0), s.KV[0].Dim(1), Page, s.KV[0].Dim(3)),
+			if pages == tensor.Invalid {
+				pages = pageType(s.KV[0])
+			}
+			if err := first(want("Plan", "page", s.KV[j], pages, s.KV[0].Dim(0), s.KV[0].Dim(1), Page, s.KV[0].Dim(3)),
 				whole("Plan", "page", s.KV[j])); err != nil {
 				return err
 			}
@@ -263,6 +266,40 @@ func CheckPlan(segs []Seg) error {
 			if err := checkArchive(i, s); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// pageType is the storage type that a page has, or should have.
+func pageType(page tensor.Tensor) tensor.DType {
+	if dt := page.DType(); dt == tensor.BF16 {
+		return dt
+	}
+	return tensor.F32
+}
+
+// CheckPageType refuses, with ErrUnsupported, storage types of pages of keys and values
+// that a device does not have.
+func CheckPageType(dev Device, dt tensor.DType) error {
+	switch {
+	case dt == tensor.F32 || dt == tensor.BF16 && dev.Info().BF16Pages:
+		return nil
+	case dt == tensor.BF16:
+		return pageRefused(dev.Name(), dt)
+	}
+	return fmt.Errorf("backend: pages of keys and values of type %v: want F32 or BF16: %w", dt, ErrUnsupported)
+}
+
+func pageRefused(dev string, dt tensor.DType) error {
+	return fmt.Errorf("backend: %s has no pages of keys and values in %v: keep them in F32, or run on cpu: %w", dev, dt, ErrUnsupported)
+}
+
+// CheckF32Pages is what a device without BF16 pages asks besides CheckPlan and CheckPage.
+func CheckF32Pages(dev string, pages ...tensor.Tensor) error {
+	for i := range pages {
+		if dt := pages[i].DType(); dt != tensor.F32 {
+			return pageRefused(dev, dt)
 		}
 	}
 	return nil
@@ -389,7 +426,7 @@ func CheckMoments(sum, square, w tensor.Tensor) error {
 
 // CheckPage checks the shapes of GetPage and PutPage.
 func CheckPage(op string, rows, page tensor.Tensor) error {
-	if err := first(want(op, "page", page, tensor.F32, -1, -1, Page, -1), whole(op, "page", page)); err != nil {
+	if err := first(want(op, "page", page, pageType(page), -1, -1, Page, -1), whole(op, "page", page)); err != nil {
 		return err
 	}
 	if page.Dim(0)%2 != 0 || page.Dim(3) == 0 {

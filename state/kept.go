@@ -157,17 +157,19 @@ func (k *KV) Keep(slots [][][]int) (*Kept, error) {
 	return k.keep(held, slots, n, k.n)
 }
 
-// host are copies of the pages' rows, [2·layers, heads, rows, D] each.
+// host are copies of the pages' rows as float32, [2·layers, heads, rows, D] each.
 func (k *KV) host() ([]tensor.Tensor, error) {
 	var held []tensor.Tensor
 	for p, b := range k.pages[:pageCount(k.n)] {
-		err := k.pool.download("", b.t, min(backend.Page, k.n-p*backend.Page), func(_ string, t tensor.Tensor) error {
-			held = append(held, t)
-			return nil
-		})
+		v, dim, err := k.pool.fetch(b.t, min(backend.Page, k.n-p*backend.Page))
 		if err != nil {
 			return nil, err
 		}
+		t, err := tensor.FromF32(v, dim...)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, t)
 	}
 	return held, nil
 }

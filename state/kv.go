@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"sync/atomic"
 
@@ -12,6 +13,18 @@ import (
 // KVShape is the shape of the keys and values of all attention layers.
 type KVShape struct {
 	Layers, Heads, Dim int
+
+	// Type is how they are stored: F32, which is also the zero value, or BF16, which
+	// rounds them once and takes half the memory (docs/numerics.md 9).
+	Type tensor.DType
+}
+
+// Stored is Type with its zero value resolved.
+func (s KVShape) Stored() tensor.DType {
+	if s.Type == tensor.Invalid {
+		return tensor.F32
+	}
+	return s.Type
 }
 
 // maxSlots is what a pass's plan accepts.
@@ -28,16 +41,24 @@ type KV struct {
 	view  []tensor.Tensor // pages as a Seg wants them
 }
 
-// NewKV returns an empty state of the model id.
+// NewKV returns an empty state of the model id. It fails with backend.ErrUnsupported if
+// the pool's device has no pages of the shape's type.
 func NewKV(pool *Pool, id ID, shape KVShape) (*KV, error) {
 	if shape.Layers < 1 || shape.Heads < 1 || shape.Dim < 1 {
 		return nil, fmt.Errorf("state: keys and values of shape %+v", shape)
 	}
+	shape.Type = shape.Stored()
+	if err := backend.CheckPageType(pool.dev, shape.Type); err != nil {
+		return nil, fmt.Errorf("state: keys and values: %w", err)
+	}
 	return &KV{pool: pool, id: id, shape: shape}, nil
 }
 
+// Shape is what the state was made with.
+func (k *KV) Shape() KVShape { return k.shape }
+
 func (k *KV) page() (*block, error) {
-	return k.pool.get(2*k.shape.Layers, k.shape.Heads, backend.Page, k.shape.Dim)
+	return k.pool.take(k.pool.limit, k.shape.Type, []int{2 * k.shape.Layers, k.shape.Heads, backend.Page, k.shape.Dim})
 }
 
 // Model is the model that the state belongs to.
@@ -107,6 +128,9 @@ func (k *KV) Snapshot() (Snapshot, error) {
 
 func (k *KV) Restore(snap Snapshot) error {
 	s, ok := snap.(*kvSnapshot)
+	if ok && s.shape.Type != k.shape.Type {
+		return fmt.Errorf("state: restoring keys and values stored as %v into a state of %v: run the rows again: %w", s.shape.Type, k.shape.Type, ErrForeign)
+	}
 	if !ok || s.id != k.id || s.shape != k.shape {
 		return foreign(snap, "keys and values", k.id)
 	}
@@ -135,7 +159,7 @@ func (k *KV) Load(rows int, get func(string) (tensor.Tensor, error)) error {
 		n := min(backend.Page, rows-i*backend.Page)
 		t, err := get(kvName(i))
 		if err == nil {
-			err = wantShape(kvName(i), t, 2*k.shape.Layers, k.shape.Heads, n, k.shape.Dim)
+			err = wantType(kvName(i), t, k.shape.Type, 2*k.shape.Layers, k.shape.Heads, n, k.shape.Dim)
 		}
 		var pg *block
 		if err == nil {
@@ -156,14 +180,19 @@ func (k *KV) Load(rows int, get func(string) (tensor.Tensor, error)) error {
 	return nil
 }
 
-// wantShape checks a tensor that came from a file.
+// wantShape checks a tensor of float32 that came from a file.
 func wantShape(name string, t tensor.Tensor, dim ...int) error {
-	ok := t.Valid() && t.DType() == tensor.F32 && t.Dims() == len(dim) && t.Contiguous()
+	return wantType(name, t, tensor.F32, dim...)
+}
+
+// wantType is wantShape for any type.
+func wantType(name string, t tensor.Tensor, dt tensor.DType, dim ...int) error {
+	ok := t.Valid() && t.DType() == dt && t.Dims() == len(dim) && t.Contiguous()
 	for i := 0; ok && i < len(dim); i++ {
 		ok = t.Dim(i) == dim[i]
 	}
 	if !ok {
-		return fmt.Errorf("state: tensor %q is %v, this model wants F32%v: %w", name, t, dim, ErrForeign)
+		return fmt.Errorf("state: tensor %q is %v, this model wants %v%v: %w", name, t, dt, dim, ErrForeign)
 	}
 	return nil
 }
@@ -173,6 +202,9 @@ func (p *Pool) upload(dst, src tensor.Tensor, page bool) error {
 	raw, ok := src.Raw()
 	if !ok {
 		return fmt.Errorf("state: %v is not in this process's memory", src)
+	}
+	if half, ok := src.Halves(); ok { // a page takes rows of float32
+		raw = widened(half)
 	}
 	dim := src.Shape()
 	return p.staged(dim, func(stage tensor.Tensor, s backend.Stream) {
@@ -185,41 +217,68 @@ func (p *Pool) upload(dst, src tensor.Tensor, page bool) error {
 	})
 }
 
-// download is the reverse: it hands emit a host copy of device memory.
+// widened is bfloat16 as the bytes of float32.
+func widened(half []uint16) []byte {
+	wide := make([]uint32, len(half))
+	for i, h := range half {
+		wide[i] = uint32(h) << 16
+	}
+	return tensor.AsBytes(wide)
+}
+
+// narrowed is its reverse for values that are bfloat16.
+func narrowed(v []float32) []uint16 {
+	half := make([]uint16, len(v))
+	for i, x := range v {
+		half[i] = uint16(math.Float32bits(x) >> 16)
+	}
+	return half
+}
+
+// download is the reverse: it hands emit a host copy of device memory, of its type.
 func (p *Pool) download(name string, src tensor.Tensor, rows int, emit func(string, tensor.Tensor) error) error {
-	dim := src.Shape()
-	page := rows > 0
-	if page {
-		dim[2] = rows
-	}
-	n := 1
-	for _, d := range dim {
-		n *= d
-	}
-	host := make([]float32, n)
-	raw := tensor.AsBytes(host)
-	err := p.staged(dim, func(stage tensor.Tensor, s backend.Stream) {
-		if page {
-			s.GetPage(stage, src)
-		} else {
-			s.Copy(stage, src)
-		}
-		s.Read(raw, stage)
-	})
+	v, dim, err := p.fetch(src, rows)
 	if err != nil {
 		return err
 	}
-	t, err := tensor.FromF32(host, dim...)
+	raw := tensor.AsBytes(v)
+	if src.DType() == tensor.BF16 {
+		raw = tensor.AsBytes(narrowed(v))
+	}
+	t, err := tensor.New(tensor.Bytes(raw), 0, src.DType(), dim...)
 	if err != nil {
 		return err
 	}
 	return emit(name, t)
 }
 
+// fetch returns the values of device memory and their shape: of a page so many rows,
+// of anything else, for which rows is 0, all.
+func (p *Pool) fetch(src tensor.Tensor, rows int) (host []float32, dim []int, err error) {
+	dim = src.Shape()
+	if rows > 0 {
+		dim[2] = rows
+	}
+	n := 1
+	for _, d := range dim {
+		n *= d
+	}
+	host = make([]float32, n)
+	err = p.staged(dim, func(stage tensor.Tensor, s backend.Stream) {
+		if rows > 0 {
+			s.GetPage(stage, src)
+		} else {
+			s.Copy(stage, src)
+		}
+		s.Read(tensor.AsBytes(host), stage)
+	})
+	return host, dim, err
+}
+
 // staged runs f with a contiguous device tensor of the given shape. It may go
 // beyond the limit for a moment: a full pool is when states have to be saved.
 func (p *Pool) staged(dim []int, f func(tensor.Tensor, backend.Stream)) error {
-	b, err := p.take(0, dim)
+	b, err := p.take(0, tensor.F32, dim)
 	if err != nil {
 		return err
 	}

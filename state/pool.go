@@ -67,7 +67,7 @@ func (p *Pool) drop() {
 	p.idle = 0
 }
 
-// block is a counted piece of device memory viewed as float32.
+// block is a counted piece of device memory.
 type block struct {
 	pool *Pool
 	buf  tensor.Buffer
@@ -75,12 +75,12 @@ type block struct {
 	refs atomic.Int32
 }
 
-// get returns a block with one reference. Its content is unspecified.
-func (p *Pool) get(dim ...int) (*block, error) { return p.take(p.limit, dim) }
+// get returns a block of float32 with one reference. Its content is unspecified.
+func (p *Pool) get(dim ...int) (*block, error) { return p.take(p.limit, tensor.F32, dim) }
 
-// take is get with a limit of its own, 0 for none.
-func (p *Pool) take(limit int64, dim []int) (*block, error) {
-	n := 4
+// take is get of a type, with a limit of its own, 0 for none.
+func (p *Pool) take(limit int64, dt tensor.DType, dim []int) (*block, error) {
+	n := dt.Bytes(1)
 	for _, d := range dim {
 		n *= d
 	}
@@ -94,7 +94,7 @@ func (p *Pool) take(limit int64, dim []int) (*block, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state: memory for more rows: %w", err)
 	}
-	t, err := tensor.New(buf, 0, tensor.F32, dim...)
+	t, err := tensor.New(buf, 0, dt, dim...)
 	if err != nil {
 		p.dev.Free(buf)
 		return nil, fmt.Errorf("state: %w", err)
@@ -175,7 +175,7 @@ func (p *Pool) run(f func(backend.Stream)) error {
 // clone returns a copy of b.
 func (b *block) clone() (*block, error) {
 	dim := b.t.Shape()
-	c, err := b.pool.get(dim...)
+	c, err := b.pool.take(b.pool.limit, b.t.DType(), dim)
 	if err != nil {
 		return nil, err
 	}

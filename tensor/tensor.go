@@ -98,8 +98,9 @@ func (s slice) Host() []byte {
 func Bytes(b []byte) Buffer { return slice(b) }
 
 // AsBytes views the memory of v, which it shares, as bytes.
-func AsBytes[E float32 | int32 | uint32](v []E) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
+func AsBytes[E float32 | int32 | uint32 | uint16](v []E) []byte {
+	var e E
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), int(unsafe.Sizeof(e))*len(v))
 }
 
 // Copy copies src to dst, of equal shape and type and any strides, both in this
@@ -325,6 +326,20 @@ func (t Tensor) I32() ([]int32, bool) {
 		return nil, false
 	}
 	return unsafe.Slice((*int32)(p), n), true
+}
+
+// Halves is F32 for the bits of BF16 and F16 values.
+func (t Tensor) Halves() ([]uint16, bool) {
+	h, n := t.host(), 0
+	if t.dt != BF16 && t.dt != F16 || h == nil {
+		return nil, false
+	}
+	n = t.span()
+	p := unsafe.Pointer(unsafe.SliceData(h))
+	if 2*n > len(h) || uintptr(p)%2 != 0 {
+		return nil, false
+	}
+	return unsafe.Slice((*uint16)(p), n), true
 }
 
 // Raw returns the bytes of a contiguous tensor of any type.

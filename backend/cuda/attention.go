@@ -266,14 +266,14 @@ func (s *stream) Moments(sum, square, w tensor.Tensor) {
 }
 
 func (s *stream) GetPage(dst, page tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckPage("GetPage", dst, page)) || s.away(dst, page) {
+	if s.err != nil || s.fails(backend.CheckPage("GetPage", dst, page)) || s.fails(backend.CheckF32Pages(s.dev.name, page)) || s.away(dst, page) {
 		return
 	}
 	s.page("getPage", page, dst)
 }
 
 func (s *stream) PutPage(page, src tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckPage("PutPage", src, page)) || s.away(page, src) {
+	if s.err != nil || s.fails(backend.CheckPage("PutPage", src, page)) || s.fails(backend.CheckF32Pages(s.dev.name, page)) || s.away(page, src) {
 		return
 	}
 	s.page("putPage", page, src)

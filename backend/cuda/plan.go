@@ -53,7 +53,7 @@ func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 	}
 	for i := range segs {
 		g := &segs[i]
-		if s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut, g.SumIn, g.SumOut) {
+		if s.fails(backend.CheckF32Pages(s.dev.name, g.KV...)) || s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut, g.SumIn, g.SumOut) {
 			return p
 		}
 	}

@@ -84,6 +84,7 @@ func (d *Device) Info() backend.Info {
 	return backend.Info{
 		Name: d.Name(), Model: a.Model + " and " + b.Model, Kernels: a.Kernels + " and " + b.Kernels,
 		Threads: max(a.Threads, b.Threads), Memory: a.Memory, Inexact: cmp.Or(a.Inexact, b.Inexact), Slow: cmp.Or(a.Slow, b.Slow),
+		BF16Pages: a.BF16Pages && b.BF16Pages,
 	}
 }
 

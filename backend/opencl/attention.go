@@ -176,7 +176,7 @@ func (s *stream) PutPage(page, src tensor.Tensor) { s.page("PutPage", src, page,
 
 // page copies rows between a page and elsewhere; pages lie as their logical shape says.
 func (s *stream) page(op string, rows, page, dst, src tensor.Tensor) {
-	if s.err != nil || s.fails(backend.CheckPage(op, rows, page)) || s.away(rows, page) {
+	if s.err != nil || s.fails(backend.CheckPage(op, rows, page)) || s.fails(backend.CheckF32Pages(s.dev.Name(), page)) || s.away(rows, page) {
 		return
 	}
 	s.move(rows, dst, src)

@@ -49,7 +49,7 @@ func (s *stream) Plan(segs []backend.Seg) backend.Plan {
 	}
 	for i := range segs {
 		g := &segs[i]
-		if s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut, g.SumIn, g.SumOut) {
+		if s.fails(backend.CheckF32Pages(s.dev.Name(), g.KV...)) || s.away(g.KV...) || s.away(g.DeltaIn, g.DeltaOut, g.ConvIn, g.ConvOut, g.SumIn, g.SumOut) {
 			return p
 		}
 	}

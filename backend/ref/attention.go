@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"samebit/backend"
+	"samebit/internal/blockq"
 	"samebit/internal/canon"
 	"samebit/tensor"
 )
@@ -47,14 +48,39 @@ func (s *stream) NormRoPE(dst, x, w tensor.Tensor, eps float32, rope *backend.Ro
 	}
 }
 
-// slot returns the key (part 0) or value (part 1) of a slot; pages of this
-// device lie as their logical shape says.
+// slot returns the key (part 0) or value (part 1) of a slot.
 func slot(g *backend.Seg, layer, part, head, j int) []float32 {
-	pg := g.KV[j/backend.Page]
-	v, _ := pg.F32()
-	d := pg.Dim(3)
-	o := ((2*layer+part)*pg.Dim(1)+head)*backend.Page + j%backend.Page
-	return v[o*d : (o+1)*d]
+	return load(g.KV[j/backend.Page], 2*layer+part, head, j%backend.Page)
+}
+
+// load returns a row of a page, widened if the page is BF16; pages of this device lie
+// as their logical shape says.
+func load(page tensor.Tensor, plane, head, slot int) []float32 {
+	d := page.Dim(3)
+	o := ((plane*page.Dim(1)+head)*backend.Page + slot) * d
+	if h, ok := page.Halves(); ok {
+		row := make([]float32, d)
+		for c := range row {
+			row[c] = blockq.BF16ToF32(h[o+c])
+		}
+		return row
+	}
+	v, _ := page.F32()
+	return v[o : o+d]
+}
+
+// store puts a row into a page, rounded to its type (numerics.md 9).
+func store(page tensor.Tensor, plane, head, slot int, row []float32) {
+	d := page.Dim(3)
+	o := ((plane*page.Dim(1)+head)*backend.Page + slot) * d
+	if h, ok := page.Halves(); ok {
+		for c, x := range row {
+			h[o+c] = blockq.F32ToBF16(x)
+		}
+		return
+	}
+	v, _ := page.F32()
+	copy(v[o:o+d], row)
 }
 
 func (s *stream) PutKV(p backend.Plan, layer int, k, v tensor.Tensor) {
@@ -66,8 +92,9 @@ func (s *stream) PutKV(p backend.Plan, layer int, k, v tensor.Tensor) {
 		g := &segs[gi]
 		for i := range g.Rows {
 			for h := range k.Dim(1) {
-				copy(slot(g, layer, 0, h, g.Slot+i), k.Vec(g.Row+i, h))
-				copy(slot(g, layer, 1, h, g.Slot+i), v.Vec(g.Row+i, h))
+				at := g.Slot + i
+				store(g.KV[at/backend.Page], 2*layer, h, at%backend.Page, k.Vec(g.Row+i, h))
+				store(g.KV[at/backend.Page], 2*layer+1, h, at%backend.Page, v.Vec(g.Row+i, h))
 			}
 		}
 	}
@@ -264,22 +291,22 @@ func (s *stream) GetPage(dst, page tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckPage("GetPage", dst, page)) || s.away(dst, page) {
 		return
 	}
-	pageRows(dst, page, func(row, slot []float32) { copy(row, slot) })
+	pageRows(dst, func(row []float32, plane, head, slot int) { copy(row, load(page, plane, head, slot)) })
 }
 
 func (s *stream) PutPage(page, src tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckPage("PutPage", src, page)) || s.away(page, src) {
 		return
 	}
-	pageRows(src, page, func(row, slot []float32) { copy(slot, row) })
+	pageRows(src, func(row []float32, plane, head, slot int) { store(page, plane, head, slot, row) })
 }
 
-func pageRows(rows, page tensor.Tensor, f func(row, slot []float32)) {
+func pageRows(rows tensor.Tensor, f func(row []float32, plane, head, slot int)) {
 	for a := range rows.Dim(0) {
 		for h := range rows.Dim(1) {
-			r, pg := rows.Index(a).Index(h), page.Index(a).Index(h)
+			r := rows.Index(a).Index(h)
 			for j := range rows.Dim(2) {
-				f(r.Row(j), pg.Row(j))
+				f(r.Row(j), a, h, j)
 			}
 		}
 	}

@@ -104,6 +104,10 @@ func (s *stream) BiasGrad(db, dy tensor.Tensor, p backend.Plan) {
 	if s.err != nil || s.fails(backend.CheckBiasGrad(db, dy, p)) || s.away(db, dy) || !s.current(p) {
 		return
 	}
+	biasGrad(db, dy, p)
+}
+
+func biasGrad(db, dy tensor.Tensor, p backend.Plan) {
 	d, _ := db.F32()
 	rowBlocks(p, func(lo, hi int) {
 		for i := range d {
@@ -216,6 +220,38 @@ func (s *stream) RMSNormGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, p back
 	}
 	wv, _ := w.F32()
 	vectorGrad(dw, x.Dim(0), p, func(acc []float32, r int) { rmsGrad(dx.Row(r), acc, dy.Row(r), x.Row(r), wv, eps) })
+}
+
+// layerGrad is rmsGrad for LayerNorm.
+func layerGrad(dx, acc, dy, x, w []float32, eps float32) {
+	k := float32(len(x))
+	mu := canon.Sum(x) / k
+	g, xh := make([]float32, len(x)), make([]float32, len(x))
+	for i := range x {
+		xh[i] = x[i] - mu
+		g[i] = dy[i] * w[i]
+	}
+	r := rmsScale(xh, eps)
+	m := canon.Sum(g) / k
+	for i := range x {
+		xh[i] *= r
+		g[i] -= m
+		if acc != nil {
+			acc[i] = canon.FMA32(dy[i], xh[i], acc[i])
+		}
+	}
+	normGrad(dx, g, x, xh, r, true)
+}
+
+func (s *stream) LayerNormGrad(dx, dw, db, dy, x, w tensor.Tensor, eps float32, p backend.Plan) {
+	if s.err != nil || s.fails(backend.CheckLayerNormGrad(dx, dw, db, dy, x, w, p)) || s.away(dx, dw, db, dy, x, w) || (dw.Valid() || db.Valid()) && !s.current(p) {
+		return
+	}
+	wv, _ := w.F32()
+	vectorGrad(dw, x.Dim(0), p, func(acc []float32, r int) { layerGrad(dx.Row(r), acc, dy.Row(r), x.Row(r), wv, eps) })
+	if db.Valid() {
+		biasGrad(db, dy, p)
+	}
 }
 
 // siluSlope is the derivative of SiLU at x, whose value there is a.

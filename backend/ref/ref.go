@@ -21,7 +21,7 @@ func New() backend.Device { return new(device) }
 func (*device) Name() string { return "ref" }
 
 func (*device) Info() backend.Info {
-	return backend.Info{Name: "ref", Model: "plain loops", Kernels: "ref", Threads: 1}
+	return backend.Info{Name: "ref", Model: "plain loops", Kernels: "ref", Threads: 1, BF16Pages: true}
 }
 
 type buffer []byte
