@@ -35,7 +35,8 @@ type Result struct {
 	Wall    []float64 `json:"wall"` // seconds per repetition
 	CPU     []float64 `json:"cpu"`  // process seconds per repetition
 	PeakMiB int64     `json:"peak_mib,omitempty"`
-	Bytes   int64     `json:"bytes,omitempty"`
+	Bytes   int64     `json:"bytes,omitempty"`   // of the file; of weights and state that a step of a decode reads
+	Flops   int64     `json:"flops,omitempty"`   // of a prompt's products and attention
 	Inexact string    `json:"inexact,omitempty"` // of a device that is not bit-exact: why
 	Slow    string    `json:"slow,omitempty"`    // of a device that is slower than it should be: why
 }
@@ -68,8 +69,8 @@ type ModelConfig struct {
 	Name    string
 	Prompts []int // lengths; nil means 128 and 512
 	Decode  int   // tokens; 0 means 32
-	Depths  []int // rows before them; nil means 0
-	Seqs    []int // sequences that decode together
+	Depths  []int // rows before them, beyond 512 as copies of the first 512; nil means 0
+	Seqs    []int // sequences that decode together, 64 rows deep
 	Repeat  int   // 0 means 5
 }
 
@@ -115,7 +116,11 @@ type measure struct {
 	pool   *state.Pool
 	stream backend.Stream
 	emit   func(Result)
+	block  *filling // blockRows rows, once a depth has needed them
 }
+
+// warmRows bounds the rows of the prompt that warms up for one.
+const warmRows = 256
 
 func (m *measure) result(test string) Result {
 	i := m.dev.Info()
@@ -124,35 +129,18 @@ func (m *measure) result(test string) Result {
 
 func (m *measure) all() error {
 	for _, n := range m.cfg.Prompts {
-		r := m.result("prefill")
-		r.N = n
-		err := m.repeat(&r, func(run *nn.Runner) error { return nil }, func(run *nn.Runner) error { return run.Append(m.ctx, m.rows(n, 1)) })
-		if err != nil {
+		if err := m.prefill(n); err != nil {
 			return err
 		}
-		r.finish(float64(n))
-		m.emit(r)
 	}
 	for _, d := range m.cfg.Depths {
-		r := m.result("decode")
-		r.N, r.Depth = m.cfg.Decode, d
-		err := m.repeat(&r, func(run *nn.Runner) error { return run.Append(m.ctx, m.rows(max(d, 1), 2)) }, func(run *nn.Runner) error {
-			for _, row := range m.rows(m.cfg.Decode, 3) {
-				if err := run.Step(m.ctx, row.Token); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
+		if err := m.decode(d); err != nil {
 			return err
 		}
-		r.finish(float64(m.cfg.Decode))
-		m.emit(r)
 	}
 	for _, n := range m.cfg.Seqs {
 		if err := m.batch(n); err != nil {
-			return err
+			return fmt.Errorf("bench: batch of %d: %w", n, err)
 		}
 	}
 	return nil
@@ -168,14 +156,47 @@ func (m *measure) rows(n, which int) []state.Row {
 	return rows
 }
 
-// repeat times f after setup, each time on a fresh sequence, once more than
-// counted to warm up.
-func (m *measure) repeat(r *Result, setup, f func(*nn.Runner) error) error {
+// prefill times prompts of n rows, each in an empty sequence.
+func (m *measure) prefill(n int) error {
+	r := m.result("prefill")
+	r.N, r.Flops = n, promptFlops(m.dec, n)
 	run, err := m.dec.NewRunner(m.stream, m.pool, nn.RunnerConfig{})
 	if err != nil {
 		return err
 	}
 	defer run.Close()
+	rows := m.rows(n, 1)
+	if err := run.Append(m.ctx, rows[:min(n, warmRows)]); err != nil {
+		return err
+	}
+	for range m.cfg.Repeat {
+		if err := run.Reset(); err != nil {
+			return err
+		}
+		if err := r.timed(func() error { return run.Append(m.ctx, rows) }); err != nil {
+			return err
+		}
+	}
+	r.finish(float64(n))
+	m.emit(r)
+	return nil
+}
+
+// decode times steps at a depth, after a warm-up.
+func (m *measure) decode(depth int) error {
+	r := m.result("decode")
+	r.N, r.Depth = m.cfg.Decode, depth
+	run, err := m.dec.NewRunner(m.stream, m.pool, nn.RunnerConfig{})
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	setup, done, err := m.deepen(run, depth)
+	if err != nil {
+		return err
+	}
+	defer done()
+	steps := m.rows(m.cfg.Decode, 3)
 	for i := range m.cfg.Repeat + 1 {
 		if err := run.Reset(); err != nil {
 			return err
@@ -183,19 +204,36 @@ func (m *measure) repeat(r *Result, setup, f func(*nn.Runner) error) error {
 		if err := setup(run); err != nil {
 			return err
 		}
-		if err := r.timed(func() error { return f(run) }); err != nil {
+		if i == 0 {
+			if n := stepBytes(m.dec); n > 0 {
+				r.Bytes = n + run.State().Bytes()
+			}
+			if err := run.Step(m.ctx, steps[0].Token); err != nil {
+				return err
+			}
+			continue
+		}
+		err := r.timed(func() error {
+			for _, row := range steps {
+				if err := run.Step(m.ctx, row.Token); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
-		if i == 0 {
-			r.Wall, r.CPU = nil, nil
-		}
 	}
+	r.finish(float64(m.cfg.Decode))
+	m.emit(r)
 	return nil
 }
 
-// batch decodes n sequences together, 64 rows deep.
+// batch times n sequences that decode together, a page of rows deep. Each holds the
+// same rows in memory of its own.
 func (m *measure) batch(n int) error {
-	const depth = 64
+	const depth = backend.Page
 	r := m.result("batch")
 	r.N, r.Depth, r.Seqs = m.cfg.Decode, depth, n
 	c := nn.NewCtx(m.stream, m.dev)
@@ -208,33 +246,40 @@ func (m *measure) batch(n int) error {
 		}
 		defer seqs[i].State.Release()
 	}
-	for i := range m.cfg.Repeat + 1 {
-		for j := range seqs {
-			if _, err := seqs[j].State.Truncate(0); err != nil {
+	seqs[0].In, seqs[0].Want = m.rows(depth, 10), nn.WantNone
+	if err := m.dec.Forward(m.ctx, c, seqs[:1]); err != nil {
+		return err
+	}
+	past, err := newFilling(seqs[0].State)
+	if err != nil {
+		return err
+	}
+	step := m.rows(n, 4)
+	steps := func(k int) error {
+		for range k {
+			for j := range seqs {
+				seqs[j].In, seqs[j].Want = step[j:j+1], nn.WantLast
+			}
+			if err := m.dec.Forward(m.ctx, c, seqs); err != nil {
 				return err
 			}
-			seqs[j].In, seqs[j].Want = m.rows(depth, 10+j), nn.WantNone
 		}
-		if err := m.dec.Forward(m.ctx, c, seqs); err != nil {
-			return err
-		}
-		step := m.rows(n, 4)
-		err := r.timed(func() error {
-			for range m.cfg.Decode {
-				for j := range seqs {
-					seqs[j].In, seqs[j].Want = step[j:j+1], nn.WantLast
-				}
-				if err := m.dec.Forward(m.ctx, c, seqs); err != nil {
-					return err
-				}
+		return nil
+	}
+	for i := range m.cfg.Repeat + 1 {
+		for j := range seqs {
+			if err := past.load(seqs[j].State, depth); err != nil {
+				return err
 			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("bench: batch of %d: %w", n, err)
 		}
 		if i == 0 {
-			r.Wall, r.CPU = nil, nil
+			if err := steps(1); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.timed(func() error { return steps(m.cfg.Decode) }); err != nil {
+			return err
 		}
 	}
 	r.finish(float64(n * m.cfg.Decode))

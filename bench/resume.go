@@ -17,6 +17,7 @@ type ResumeConfig struct {
 	Name   string
 	Rows   int // of a prompt
 	Shared int // rows that the second prompt has in common with the first
+	First  int // rows of the first, cached prompt; 0 means Rows
 	Stride int // between checkpoints; 0 means the cache's default
 	Repeat int
 }
@@ -25,8 +26,11 @@ type ResumeConfig struct {
 // "cold") and its time with the cache ("resume"). The logits must have the same
 // bits.
 func Resume(ctx context.Context, dev backend.Device, dec *nn.Decoder, cfg ResumeConfig, emit func(Result)) error {
-	if cfg.Rows < 2 || cfg.Shared < 0 || cfg.Shared >= cfg.Rows || cfg.Repeat < 1 {
-		return fmt.Errorf("bench: resume of %d rows that share %d, %d times: want fewer shared than rows, and at least one repetition", cfg.Rows, cfg.Shared, cfg.Repeat)
+	if cfg.First == 0 {
+		cfg.First = cfg.Rows
+	}
+	if cfg.Rows < 2 || cfg.First <= cfg.Shared || cfg.Shared < 0 || cfg.Shared >= cfg.Rows || cfg.Repeat < 1 {
+		return fmt.Errorf("bench: resume of %d rows that share %d with the %d before, %d times: want fewer shared than rows of either prompt, and at least one repetition", cfg.Rows, cfg.Shared, cfg.First, cfg.Repeat)
 	}
 	pool, err := state.NewPool(dev, 0)
 	if err != nil {
@@ -54,7 +58,7 @@ func Resume(ctx context.Context, dev backend.Device, dec *nn.Decoder, cfg Resume
 
 // resume runs one pair of prompts without and with a fresh cache.
 func (m *measure) resume(cfg ResumeConfig, i int, cold, warm *Result) error {
-	first := m.rows(cfg.Rows, 100+2*i)
+	first := m.rows(cfg.First, 100+2*i)
 	second := append(append([]state.Row(nil), first[:cfg.Shared]...), m.rows(cfg.Rows-cfg.Shared, 101+2*i)...)
 	run, err := m.dec.NewRunner(m.stream, m.pool, nn.RunnerConfig{})
 	if err != nil {

@@ -47,7 +47,11 @@ func TestResume(t *testing.T) {
 	if len(got) != 2 || got[0] != "cold" || got[1] != "resume" {
 		t.Errorf("measured %v", got)
 	}
-	for _, bad := range []bench.ResumeConfig{{}, {Rows: 10, Shared: 10, Repeat: 1}, {Rows: 10, Shared: -1, Repeat: 1}, {Rows: 10, Shared: 1}} {
+	cfg.First, cfg.Repeat = 500, 1 // a longer one before
+	if err := bench.Resume(context.Background(), dev, dec, cfg, func(bench.Result) {}); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []bench.ResumeConfig{{}, {Rows: 10, Shared: 10, Repeat: 1}, {Rows: 10, Shared: -1, Repeat: 1}, {Rows: 10, Shared: 1}, {Rows: 10, Shared: 5, First: 5, Repeat: 1}} {
 		if err := bench.Resume(context.Background(), dev, dec, bad, nil); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}

@@ -1,8 +1,13 @@
 // Times prefill, decode and batched decode of llama.cpp on the CPU through its C API (the calls that llama-bench makes).
 //
 //   llama_perf -m FILE.gguf [-t 2] [-p 128,512] [-n 32] [-d 0,2048] [-r 5]
-//              [--nseq 4] [--fa -1|0|1] [--kv f16|f32] [--ub 512] [--fakedepth 1] [--state FILE]
+//              [--nseq 1,4] [--fa -1|0|1] [--kv f16|f32] [--ub 512] [--fakedepth 1] [--state FILE]
+//              [--settings default,fa0-f16,fa0-f32,fa1-f16,fa1-f32]
 //   llama_perf --quantize IN.gguf OUT.gguf f32|f16|bf16|q8_0|q4_0|q4_k_m [THREADS]
+//
+// --settings does all tests once for each, in one process: flash attention off or on, and the type of the cache; default
+// is the library's own (--fa -1 --kv f16). --fakedepth fills depths beyond a block with copies of one block of 128 tokens
+// and sequences that decode together with copies of one (attention models only; hybrid ones are filled for real).
 //
 // One JSON line per test. CPU seconds stand beside wall seconds, and "other_cpu" is how many cores the rest of the
 // machine used during the best repetition, so that a busy machine shows in the result.
@@ -21,7 +26,8 @@
 #include <vector>
 
 struct Options {
-    std::string model, state, kv = "f16";
+    std::string model, state, kv = "f16", setting;
+    std::vector<std::string> settings;
     std::vector<int> prompts, depths{0}, nseqs;
     int threads = 2, steps = 32, reps = 5, ubatch = 512, flash = -1, fakedepth = 0;
 };
@@ -67,6 +73,7 @@ public:
     Bench(const Options & o) : o_(o), name_(o.model.substr(o.model.rfind('/') + 1)) {
         Rep load = timed([&] { model_ = llama_model_load_from_file(o.model.c_str(), llama_model_default_params()); });
         check(model_, "cannot load the model");
+        copies_ = o.fakedepth && !llama_model_is_recurrent(model_) && !llama_model_is_hybrid(model_);
         vocab_ = llama_vocab_n_tokens(llama_model_get_vocab(model_));
         printf("{\"peer\":\"llama.cpp\",\"model\":\"%s\",\"test\":\"load\",\"wall\":%.3f,\"cpu\":%.3f,\"params\":%llu,\"bytes\":%llu,\"system\":\"%s\"}\n",
                name_.c_str(), load.wall, load.cpu, (unsigned long long) llama_model_n_params(model_),
@@ -74,6 +81,15 @@ public:
         fflush(stdout);
     }
     ~Bench() { llama_model_free(model_); }
+
+    // Takes a setting of --settings: default, or fa0 or fa1 and the cache's type.
+    void use(const std::string & setting) {
+        o_.setting = setting;
+        if (setting == "default") o_.flash = -1, o_.kv = "f16";
+        else if (setting.size() == 7 && setting.substr(0, 2) == "fa" && (setting[2] == '0' || setting[2] == '1') &&
+                 (setting.substr(3) == "-f16" || setting.substr(3) == "-f32")) o_.flash = setting[2] - '0', o_.kv = setting.substr(4);
+        else die("unknown setting " + setting + " (default, fa0-f16, fa0-f32, fa1-f16, fa1-f32)");
+    }
 
     void prefill() {
         if (o_.prompts.empty()) return;
@@ -91,8 +107,8 @@ public:
     }
 
     void decode(int depth) {
-        const bool fake = o_.fakedepth && depth > 512;
-        llama_context * c = context(depth + o_.steps * (o_.reps + 1) + 64, fake ? depth / 512 + 1 : 1, fake);
+        const bool fake = copies_ && depth > block;
+        llama_context * c = context(depth + o_.steps * (o_.reps + 1) + 64, fake ? depth / block + 1 : 1, fake);
         int pos = fake ? fill_fake(c, depth) : fill(c, std::max(1, depth));
         feed(c, pos++, 1);                                     // warm-up
         std::vector<Rep> reps;
@@ -110,29 +126,40 @@ public:
     void batched(int nseq, int depth) {
         llama_context * c = context((depth + o_.steps * o_.reps + 64) * nseq, nseq, false);
         int pos = std::max(1, depth);
-        for (int q = 0; q < nseq; q++) feed(c, 0, pos, q);
-        llama_batch b = llama_batch_init(nseq, 0, 1);
-        std::vector<Rep> reps;
-        for (int i = 0; i < o_.reps; i++) {
-            reps.push_back(timed([&] {
-                for (int k = 0; k < o_.steps; k++, pos++) call([&] {
-                    b.n_tokens = nseq;
-                    for (int q = 0; q < nseq; q++) set(b, q, pos, q, true);
-                    check(llama_decode(c, b) == 0, "llama_decode failed");
-                    llama_synchronize(c);
-                });
-            }));
+        feed(c, 0, pos, 0);
+        std::vector<uint8_t> past;
+        if (copies_) past = saved(c, 0);
+        for (int q = 1; q < nseq; q++) {
+            if (copies_) check(llama_state_seq_set_data(c, past.data(), past.size(), q), "cannot copy a sequence");
+            else feed(c, 0, pos, q);
         }
+        llama_batch b = llama_batch_init(nseq, 0, 1);
+        auto step = [&] {
+            b.n_tokens = nseq;
+            for (int q = 0; q < nseq; q++) set(b, q, pos, q, true);
+            check(llama_decode(c, b) == 0, "llama_decode failed");
+            llama_synchronize(c);
+            pos++;
+        };
+        step();                                                // warm-up
+        std::vector<Rep> reps;
+        for (int i = 0; i < o_.reps; i++)
+            reps.push_back(timed([&] {
+                for (int k = 0; k < o_.steps; k++) call(step);
+            }));
         report("batched-decode", o_.steps, depth, nseq, (double) o_.steps * nseq, reps);
         llama_batch_free(b);
         llama_free(c);
     }
 
 private:
+    enum { block = 128 };                                      // tokens that are run to fill a cache with copies
+
     Options o_;
     std::string name_;
     llama_model * model_ = nullptr;
     int vocab_ = 0;
+    bool copies_ = false;
     uint64_t rng_ = 1;
     std::vector<double> calls_;                                // seconds of single decode calls
 
@@ -176,7 +203,7 @@ private:
 
     // Fills the context with depth tokens, or takes them from the state file of this depth; returns the next position.
     int fill(llama_context * c, int depth) {
-        std::string file = o_.state + "." + std::to_string(depth);
+        std::string file = o_.state + "." + o_.setting + "." + std::to_string(depth);
         std::vector<llama_token> tokens(depth + 64);
         size_t got = 0;
         if (!o_.state.empty() && std::ifstream(file).good() &&
@@ -186,18 +213,23 @@ private:
         return depth;
     }
 
-    // Fills the cache with depth/512 copies of one real block of 512 tokens: as many cells and the same attention work
-    // in a fraction of the time. Attention models only.
+    static std::vector<uint8_t> saved(llama_context * c, int seq) {
+        std::vector<uint8_t> v(llama_state_seq_get_size(c, seq));
+        v.resize(llama_state_seq_get_data(c, v.data(), v.size(), seq));
+        return v;
+    }
+
+    // Fills the cache with depth/128 copies of one real block of 128 tokens: as many cells and the same attention work
+    // in a fraction of the time.
     int fill_fake(llama_context * c, int depth) {
         llama_memory_t mem = llama_get_memory(c);
-        feed(c, 0, 512);
-        std::vector<uint8_t> block(llama_state_seq_get_size(c, 0));
-        size_t n = llama_state_seq_get_data(c, block.data(), block.size(), 0);
-        for (int k = 1; k < depth / 512; k++) {
-            check(llama_state_seq_set_data(c, block.data(), n, k), "cannot copy a cache block");
+        feed(c, 0, block);
+        std::vector<uint8_t> one = saved(c, 0);
+        for (int k = 1; k < depth / block; k++) {
+            check(llama_state_seq_set_data(c, one.data(), one.size(), k), "cannot copy a cache block");
             llama_memory_seq_cp(mem, k, 0, -1, -1);
         }
-        return 512;
+        return block;
     }
 
     template <class F> void call(F && f) {
@@ -220,9 +252,9 @@ private:
         std::sort(sorted.begin(), sorted.end());
         double other = 0;
         for (auto & r : reps) if (r.wall == sorted[0]) other = r.other;
-        printf("{\"peer\":\"llama.cpp\",\"model\":\"%s\",\"threads\":%d,\"test\":\"%s\",\"n\":%d,\"depth\":%d,\"nseq\":%d,"
+        printf("{\"peer\":\"llama.cpp\",\"model\":\"%s\",\"setting\":\"%s\",\"threads\":%d,\"test\":\"%s\",\"n\":%d,\"depth\":%d,\"nseq\":%d,"
                "\"tps_best\":%.2f,\"tps_median\":%.2f,\"tps_cpu\":%.2f,\"other_cpu\":%.2f",
-               name_.c_str(), o_.threads, test, n, depth, nseq, tokens / sorted[0], tokens / sorted[sorted.size() / 2],
+               name_.c_str(), o_.setting.c_str(), o_.threads, test, n, depth, nseq, tokens / sorted[0], tokens / sorted[sorted.size() / 2],
                tokens * o_.threads / *std::min_element(cpu.begin(), cpu.end()), other);
         print_list("wall", wall);
         print_list("cpu", cpu);
@@ -260,6 +292,13 @@ static std::vector<int> ints(const char * s) {
     return v;
 }
 
+static std::vector<std::string> words(const char * s) {
+    std::vector<std::string> v;
+    std::stringstream ss(s);
+    for (std::string x; std::getline(ss, x, ',');) v.push_back(x);
+    return v;
+}
+
 static Options parse(int argc, char ** argv) {
     Options o;
     for (int i = 1; i < argc; i += 2) {
@@ -276,6 +315,7 @@ static Options parse(int argc, char ** argv) {
         else if (a == "--fa") o.flash = atoi(v);
         else if (a == "--nseq") o.nseqs = ints(v);
         else if (a == "--kv") o.kv = v;
+        else if (a == "--settings") o.settings = words(v);
         else if (a == "--state") o.state = v;
         else if (a == "--fakedepth") o.fakedepth = atoi(v);
         else die("unknown option " + a + "; the options are at the top of llama_perf.cpp");
@@ -289,9 +329,16 @@ int main(int argc, char ** argv) {
     if (argc >= 5 && !strcmp(argv[1], "--quantize")) return quantize(argv[2], argv[3], argv[4], argc > 5 ? atoi(argv[5]) : 2);
     Options o = parse(argc, argv);
     Bench b(o);
-    b.prefill();
-    for (int d : o.depths) {
-        if (o.steps > 0 && o.nseqs.empty()) b.decode(d);
-        for (int s : o.nseqs) b.batched(s, d);
+    auto all = [&] {
+        b.prefill();
+        for (int d : o.depths) {
+            if (o.steps > 0 && o.nseqs.empty()) b.decode(d);
+            for (int n : o.nseqs) b.batched(n, d);
+        }
+    };
+    if (o.settings.empty()) all();
+    for (auto & s : o.settings) {
+        b.use(s);
+        all();
     }
 }

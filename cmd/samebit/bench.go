@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +20,7 @@ func newBench() *cobra.Command {
 	var loads int
 	var file string
 	var only string
+	var tests []string
 	var kc bench.KernelConfig
 	var rc bench.ResumeConfig
 	var tc bench.TransferConfig
@@ -39,14 +42,16 @@ print best and median rates. bench/peers measures other engines the same way.
 	f := c.Flags()
 	f.IntSliceVarP(&cfg.Prompts, "prompts", "p", []int{128, 512}, "`LIST` of prompt lengths in tokens")
 	f.IntVarP(&cfg.Decode, "tokens", "n", 32, "decode `N` tokens")
-	f.IntSliceVarP(&cfg.Depths, "depths", "d", []int{0}, "`LIST` of tokens in the sequence before decoding")
+	f.IntSliceVarP(&cfg.Depths, "depths", "d", []int{0}, "`LIST` of tokens in the sequence before decoding; from the 513th on it holds copies of earlier ones")
 	f.IntSliceVar(&cfg.Seqs, "seqs", nil, "`LIST` of numbers of sequences that decode together")
+	f.StringSliceVar(&tests, "tests", []string{"prefill", "decode", "batch"}, "`LIST` of what to measure of a model")
 	f.IntVarP(&cfg.Repeat, "repeat", "r", 5, "repeat `N` times, after a warm-up")
 	f.IntVar(&loads, "loads", 1, "load the model `N` times")
 	f.StringVar(&file, "json", "", "write the measurements to `FILE`, one JSON object per line after one about the machine (-: print them)")
 	f.StringVar(&only, "kernels", "", "measure ops instead of a model: `PART` is gemm, gemv, attention, delta or all")
 	f.IntVar(&rc.Rows, "resume", 0, "measure prompts of `N` tokens that begin like a cached one, cold and resumed")
 	f.IntVar(&rc.Shared, "shared", 0, "with --resume: `N` tokens in common")
+	f.IntVar(&rc.First, "first", 0, "with --resume: the cached prompt has `N` tokens (0: as many as the other)")
 	f.IntVar(&rc.Stride, "stride", 0, "with --resume: `N` tokens between checkpoints (0: 2048)")
 	f.IntVar(&tc.Rows, "transfer", 0, "measure a selection from `N` tokens beside a forward of its request, and a transfer")
 	f.IntVar(&tc.Request, "request", 32, "with --transfer: `N` tokens of the request")
@@ -56,6 +61,9 @@ print best and median rates. bench/peers measures other engines the same way.
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := errors.Join(mf.check(), atLeast("repeat", 1, cfg.Repeat), atLeast("tokens", 1, cfg.Decode), atLeast("loads", 1, loads),
 			atLeast("prompts", 1, cfg.Prompts...), atLeast("seqs", 1, cfg.Seqs...), atLeast("depths", 0, cfg.Depths...)); err != nil {
+			return err
+		}
+		if err := onlyTests(&cfg, tests); err != nil {
 			return err
 		}
 		out, err := newMeasurements(c, file)
@@ -95,6 +103,24 @@ print best and median rates. bench/peers measures other engines the same way.
 	c.AddCommand(newBenchCompare())
 	c.AddCommand(newBenchQCC()...)
 	return c
+}
+
+// onlyTests leaves out of cfg what tests does not name.
+func onlyTests(cfg *bench.ModelConfig, tests []string) error {
+	for _, t := range tests {
+		if !slices.Contains([]string{"prefill", "decode", "batch"}, t) {
+			return usagef("bench: --tests %q: have prefill, decode and batch", t)
+		}
+	}
+	for name, list := range map[string]*[]int{"prefill": &cfg.Prompts, "decode": &cfg.Depths, "batch": &cfg.Seqs} {
+		if !slices.Contains(tests, name) {
+			*list = []int{}
+		}
+	}
+	if len(cfg.Prompts)+len(cfg.Depths)+len(cfg.Seqs) == 0 {
+		return usagef("bench: --tests %s: nothing to measure: name lengths with --prompts, --depths or --seqs", strings.Join(tests, ","))
+	}
+	return nil
 }
 
 // notExact ends the line of a result whose device is not exact, or slow.
