@@ -177,6 +177,9 @@ func (r *admission) open(ctx context.Context, data Data) error {
 	if err != nil {
 		return err
 	}
+	if err := r.longer(&data, c.Window, 0); err != nil {
+		return err
+	}
 	var p progress
 	saved, err := r.openLog(&journal.Journal{Kind: "admission", Config: id, Columns: []string{"step", "loss", "norm"}, Required: 3, Dir: r.o.Dir, Folder: r.o.folder}, &p)
 	if err != nil {
@@ -196,9 +199,6 @@ func (r *admission) open(ctx context.Context, data Data) error {
 	}
 	if r.heldOut, err = r.learn(ctx, data.HeldOut); err != nil {
 		return err
-	}
-	if len(r.lessons) == 0 {
-		return fmt.Errorf("calib: none of the sequences is longer than the window of %d tokens: %w", c.Window, ErrNothing)
 	}
 	if r.patched, err = qcc.Patch(r.dev, r.teacher, r.from); err != nil {
 		return err
@@ -247,10 +247,6 @@ func (r *admission) learn(ctx context.Context, list [][]int32) ([][]*notes, erro
 	c := &r.from.Config
 	var out [][]*notes
 	for _, tokens := range list {
-		if len(tokens) <= c.Window {
-			r.skipped++
-			continue
-		}
 		all := make([]*notes, len(r.chosen))
 		blocks := r.blocks()
 		seen := watch(r.teacher, blocks, func(i int, x *nn.Ctx, _, in tensor.Tensor) {

@@ -104,11 +104,8 @@ func (r *run) open(ctx context.Context, data Data) error {
 		return err
 	}
 	r.first = dense.Config.From()
-	all := len(data.Train) + len(data.HeldOut)
-	data.Train, data.HeldOut = r.longer(data.Train), r.longer(data.HeldOut)
-	r.skipped = all - len(data.Train) - len(data.HeldOut)
-	if len(data.Train) == 0 {
-		return fmt.Errorf("calib: none of the sequences is longer than the window and sinks of %d tokens: %w", r.first, ErrNothing)
+	if err := r.longer(&data, dense.Config.Window, dense.Config.Sinks); err != nil {
+		return err
 	}
 	var p progress
 	saved, err := r.openLog(&journal.Journal{Kind: "calibration", Config: id, Columns: columns, Required: required, Dir: r.o.Dir, Folder: r.o.folder}, &p)
@@ -179,16 +176,6 @@ func (r *run) open(ctx context.Context, data Data) error {
 		}
 	}
 	return nil
-}
-
-// longer are the sequences that the window does not cover.
-func (r *run) longer(list [][]int32) (out [][]int32) {
-	for _, s := range list {
-		if len(s) > r.first {
-			out = append(out, s)
-		}
-	}
-	return out
 }
 
 func (r *run) close() {

@@ -306,8 +306,26 @@ func TestRunRefuses(t *testing.T) {
 	data := Data{Train: texts(1, d.Vocab, 1, 30)}
 	for says, run := range map[string]func() error{
 		"want a device": func() error { _, _, err := Run(t.Context(), dev, d, nil, data, few(1)); return err },
-		"none of the seq": func() error {
-			_, _, err := Run(t.Context(), dev, d, a, Data{Train: [][]int32{{1, 2, 3}}}, few(1))
+		"the window covers 8 tokens, the longest sequence has 3: give a longer text, longer sequences of it, or a smaller window": func() error {
+			_, _, err := Run(t.Context(), dev, d, a, Data{Train: [][]int32{{1, 2, 3}, {1}}, HeldOut: texts(1, d.Vocab, 1, 30)}, few(1))
+			return err
+		},
+		"window and sinks cover 9 tokens, the longest sequence has 9: give": func() error {
+			sinks := adapter(t, d, func(c *qcc.Config) { c.Sinks = 1 })
+			_, _, err := Run(t.Context(), dev, d, sinks, Data{Train: [][]int32{make([]int32, 9)}}, few(1))
+			return err
+		},
+		"the window covers 8 tokens, the longest sequence has 1: give": func() error {
+			exact, err := WithExact(dev, d, a, &qcc.Exact{Sets: 2, Ways: 4, AdmissionWeight: 1})
+			if err != nil {
+				return err
+			}
+			o := DefaultAdmission()
+			o.Dir = filepath.Join(t.TempDir(), "none")
+			_, _, err = RunAdmission(t.Context(), dev, d, exact, Data{Train: [][]int32{{1}}}, o)
+			if _, gone := os.Stat(o.Dir); gone == nil {
+				t.Error("an admission with nothing to learn makes a directory")
+			}
 			return err
 		},
 		"context is": func() error {

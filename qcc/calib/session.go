@@ -3,6 +3,7 @@ package calib
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"samebit/backend"
 	"samebit/checkpoint"
@@ -36,6 +37,29 @@ func (s *session) blocks() []int {
 		b[i] = s.from.Layers[l]
 	}
 	return b
+}
+
+// longer leaves the sequences out that window and sinks cover, and counts them. It fails
+// with ErrNothing where none is left to train on.
+func (s *session) longer(data *Data, window, sinks int) error {
+	longest := 0
+	for _, t := range data.Train {
+		longest = max(longest, len(t))
+	}
+	covered := func(t []int32) bool { return len(t) <= window+sinks }
+	for _, list := range []*[][]int32{&data.Train, &data.HeldOut} {
+		n := len(*list)
+		*list = slices.DeleteFunc(slices.Clone(*list), covered)
+		s.skipped += n - len(*list)
+	}
+	if len(data.Train) > 0 {
+		return nil
+	}
+	what := "the window covers"
+	if sinks > 0 {
+		what = "window and sinks cover"
+	}
+	return fmt.Errorf("calib: %s %d tokens, the longest sequence has %d: give a longer text, longer sequences of it, or a smaller window: %w", what, window+sinks, longest, ErrNothing)
 }
 
 // openLog opens the journal's directory, if it has one, and a state in it, nil if
