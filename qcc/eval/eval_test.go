@@ -355,3 +355,25 @@ func TestWrong(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What a text and an adapter amount to is found out once, and is what kept results have.
+func TestSources(t *testing.T) {
+	m := small(t, 1)
+	cfg := Config{Text: []int32{1, 2, 3}, Adapters: []Adapter{{"mine", archive(t, m, 24, 4)}}}
+	rows := calib.WindowRows(cfg.Adapters[0].Config)
+	dec := *m.Decoder
+	r := &run{cfg: &cfg, sources: map[source]string{}, subjects: map[memory]*subject{{"mine", rows}: {dec: &dec}}}
+	id, text := m.Decoder.ID[:], []byte{1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0}
+	for range 2 {
+		for _, c := range []struct {
+			task   Task
+			method string
+			want   string
+		}{{Recall, Full, ""}, {Text, Full, digest(text)}, {Recall, "mine", digest(id)}, {Text, "mine", digest(id, text)}, {Text, "mine" + BareWindow, digest(id, text)}} {
+			if got := r.of(cell{task: c.task}, memory{c.method, rows}); got != c.want {
+				t.Errorf("%s, %s: %q, want %q", c.task, c.method, got, c.want)
+			}
+		}
+		cfg.Text, dec.ID = nil, state.ID{} // not read again
+	}
+}

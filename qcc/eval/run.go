@@ -216,6 +216,7 @@ type run struct {
 	id       string // of results
 	memories []memory
 	subjects map[memory]*subject
+	sources  map[source]string
 	have     map[key]bool
 	out      []Result
 }
@@ -231,7 +232,7 @@ func Run(ctx context.Context, m Model, cfg Config) ([]Result, error) {
 		return nil, err
 	}
 	defer s.Close()
-	r := &run{m: m, cfg: &cfg, s: s, memories: cfg.memories(), subjects: map[memory]*subject{}, have: map[key]bool{}, out: slices.Clone(cfg.Have)}
+	r := &run{m: m, cfg: &cfg, s: s, memories: cfg.memories(), subjects: map[memory]*subject{}, sources: map[source]string{}, have: map[key]bool{}, out: slices.Clone(cfg.Have)}
 	defer func() {
 		for _, s := range r.subjects {
 			s.close()
@@ -297,20 +298,32 @@ func (r *run) resume() error {
 	return nil
 }
 
-// of names what a result rests on besides the model: an adapter, the text.
+// source is what results rest on besides the model.
+type source struct {
+	adapter string // by name; "": none
+	text    bool
+}
+
+// of is a digest of a result's source, "" if there is none. Each is made once: texts are
+// long, and have many results.
 func (r *run) of(c cell, m memory) string {
+	from, a := source{text: c.task == Text}, r.cfg.adapter(m.method)
+	if a != nil {
+		from.adapter = a.Name
+	}
+	if of, ok := r.sources[from]; ok || from == (source{}) {
+		return of
+	}
 	var parts [][]byte
-	if a := r.cfg.adapter(m.method); a != nil {
+	if a != nil {
 		id := r.subjects[memory{a.Name, calib.WindowRows(a.Config)}].dec.ID
 		parts = append(parts, id[:])
 	}
-	if c.task == Text {
+	if from.text {
 		parts = append(parts, tensor.AsBytes(r.cfg.Text))
 	}
-	if parts == nil {
-		return ""
-	}
-	return digest(parts...)
+	r.sources[from] = digest(parts...)
+	return r.sources[from]
 }
 
 func digest(parts ...[]byte) string {
@@ -330,23 +343,42 @@ func (r *run) emit(v Result) error {
 	return r.cfg.Emit(v)
 }
 
-// lacking are the results that an index of a cell still lacks.
-func (r *run) lacking(c cell, index int) []Result {
-	var out []Result
+// job is a result that is still to be made, and the model that makes it.
+type job struct {
+	Result
+	*subject
+}
+
+// failed says at which memory something failed.
+func (j *job) failed(err error) error {
+	return fmt.Errorf("%s with %d rows: %w", j.Method, j.Rows, err)
+}
+
+// lacking are the results that an index of a cell still lacks, without those of
+// memories that cannot spend their budget, or that need a question where there is none.
+func (r *run) lacking(c cell, index int) ([]*job, error) {
+	var out []*job
 	for _, m := range r.memories {
-		v := Result{Task: c.task, Length: c.length, Pairs: c.pairs, Index: index, Method: m.method, Rows: m.rows}
-		if !r.have[v.key()] {
-			out = append(out, v)
+		j := &job{Result: Result{Task: c.task, Length: c.length, Pairs: c.pairs, Index: index, Method: m.method, Rows: m.rows}}
+		if r.have[j.key()] || c.task == Text && m.method == Compile {
+			continue
+		}
+		var err error
+		switch j.subject, err = r.subject(m); {
+		case err == nil:
+			out = append(out, j)
+		case !errors.Is(err, errBudget):
+			return nil, j.failed(err)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // item asks all memories about one context.
 func (r *run) item(ctx context.Context, c cell, index int) error {
-	left := r.lacking(c, index)
-	if len(left) == 0 {
-		return nil
+	left, err := r.lacking(c, index)
+	if err != nil || len(left) == 0 {
+		return err
 	}
 	it, err := makeItem(r.m.Tokenizer, r.cfg.Wording, c, r.cfg.Questions, r.cfg.Seed, uint64(index))
 	if err != nil {
@@ -365,34 +397,28 @@ func (r *run) item(ctx context.Context, c cell, index int) error {
 			whole.Close()
 		}
 	}()
-	for _, v := range left {
-		s, err := r.subject(v.key().memory)
-		if errors.Is(err, errBudget) {
-			continue
-		} else if err != nil {
-			return fmt.Errorf("%s with %d rows: %w", v.Method, v.Rows, err)
-		}
+	for _, j := range left {
 		k := whole
-		if k == nil || s.dec != r.m.Decoder {
-			if k, err = s.dec.NewRunner(r.s, r.m.Pool, nn.RunnerConfig{}); err != nil {
+		if k == nil || j.dec != r.m.Decoder {
+			if k, err = j.dec.NewRunner(r.s, r.m.Pool, nn.RunnerConfig{}); err != nil {
 				return err
 			}
-			if s.dec == r.m.Decoder {
+			if j.dec == r.m.Decoder {
 				whole = k
 			}
 			err = k.Append(ctx, rowsOf(it.context))
 		}
 		if err == nil {
-			v.Tokens = len(it.context)
-			err = r.askAll(ctx, &v, s, k, it)
+			j.Tokens = len(it.context)
+			err = r.askAll(ctx, j, k, it)
 		}
 		if k != whole {
 			k.Close()
 		}
 		if err != nil {
-			return fmt.Errorf("%s with %d rows: %w", v.Method, v.Rows, err)
+			return j.failed(err)
 		}
-		if err := r.emit(v); err != nil {
+		if err := r.emit(j.Result); err != nil {
 			return err
 		}
 	}
@@ -400,24 +426,24 @@ func (r *run) item(ctx context.Context, c cell, index int) error {
 }
 
 // askAll asks a memory that has read the context, and counts its bytes.
-func (r *run) askAll(ctx context.Context, v *Result, s *subject, k *nn.Runner, it item) (err error) {
-	if v.Bytes, err = stateBytes(k.State()); err != nil {
+func (r *run) askAll(ctx context.Context, j *job, k *nn.Runner, it item) (err error) {
+	if j.Bytes, err = stateBytes(k.State()); err != nil {
 		return err
 	}
-	v.Bytes = s.bytes(v.Bytes, v.Tokens)
+	j.Bytes = j.bytes(j.Bytes, j.Tokens)
 	for _, q := range it.questions {
 		var right bool
-		if v.Method == Compile {
-			right, v.Bytes, err = r.compiled(ctx, k, r.s, q, v.Rows)
+		if j.Method == Compile {
+			right, j.Bytes, err = r.compiled(ctx, k, r.s, q, j.Rows)
 		} else {
 			right, err = ask(ctx, k, q)
 		}
 		if err != nil {
 			return err
 		}
-		v.Questions++
+		j.Questions++
 		if right {
-			v.Right++
+			j.Right++
 		}
 	}
 	return nil

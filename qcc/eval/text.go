@@ -2,8 +2,6 @@ package eval
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 
 	"samebit/nn"
@@ -21,9 +19,8 @@ type Fidelity struct {
 
 // student is a memory that reads a text.
 type student struct {
-	v Result
+	*job
 	f Fidelity
-	s *subject
 	k *nn.Runner
 }
 
@@ -33,30 +30,22 @@ func (r *run) text(ctx context.Context, index int) error {
 	n := r.cfg.TextRows
 	ids := r.cfg.Text[index*n : (index+1)*n]
 	in := rowsOf(ids[:n-1])
+	left, err := r.lacking(cell{Text, n, 0}, index)
+	if err != nil || len(left) == 0 {
+		return err
+	}
 	var students []*student
 	defer func() {
 		for _, s := range students {
 			s.k.Close()
 		}
 	}()
-	for _, v := range r.lacking(cell{Text, n, 0}, index) {
-		if v.Method == Compile { // there is no question
-			continue
-		}
-		s, err := r.subject(v.key().memory)
-		if errors.Is(err, errBudget) {
-			continue
-		} else if err != nil {
-			return fmt.Errorf("%s with %d rows: %w", v.Method, v.Rows, err)
-		}
-		k, err := s.dec.NewRunner(r.s, r.m.Pool, nn.RunnerConfig{})
+	for _, j := range left {
+		k, err := j.dec.NewRunner(r.s, r.m.Pool, nn.RunnerConfig{})
 		if err != nil {
 			return err
 		}
-		students = append(students, &student{v: v, s: s, k: k})
-	}
-	if len(students) == 0 {
-		return nil
+		students = append(students, &student{job: j, k: k})
 	}
 	teacher, err := r.m.Decoder.NewRunner(r.s, r.m.Pool, nn.RunnerConfig{})
 	if err != nil {
@@ -77,7 +66,7 @@ func (r *run) text(ctx context.Context, index int) error {
 				}
 			})
 			if err != nil {
-				return fmt.Errorf("%s with %d rows: %w", s.v.Method, s.v.Rows, err)
+				return s.failed(err)
 			}
 		}
 	}
@@ -87,8 +76,8 @@ func (r *run) text(ctx context.Context, index int) error {
 			return err
 		}
 		s.f.mean()
-		s.v.Bytes, s.v.Tokens, s.v.Fidelity = s.s.bytes(bytes, len(in)), n, &s.f
-		if err := r.emit(s.v); err != nil {
+		s.Bytes, s.Tokens, s.Result.Fidelity = s.bytes(bytes, len(in)), n, &s.f
+		if err := r.emit(s.Result); err != nil {
 			return err
 		}
 	}
