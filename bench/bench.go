@@ -35,7 +35,7 @@ type Result struct {
 	Wall    []float64 `json:"wall"` // seconds per repetition
 	CPU     []float64 `json:"cpu"`  // process seconds per repetition
 	PeakMiB int64     `json:"peak_mib,omitempty"`
-	Bytes   int64     `json:"bytes,omitempty"`   // of the file; of weights and state that a step of a decode reads
+	Bytes   int64     `json:"bytes,omitempty"`   // of the file; of weights and states that a step of a decode reads
 	Flops   int64     `json:"flops,omitempty"`   // of a prompt's products and attention
 	Inexact string    `json:"inexact,omitempty"` // of a device that is not bit-exact: why
 	Slow    string    `json:"slow,omitempty"`    // of a device that is slower than it should be: why
@@ -273,6 +273,11 @@ func (m *measure) batch(n int) error {
 			}
 		}
 		if i == 0 {
+			if r.Bytes = stepBytes(m.dec); r.Bytes > 0 {
+				for j := range seqs {
+					r.Bytes += seqs[j].State.Bytes()
+				}
+			}
 			if err := steps(1); err != nil {
 				return err
 			}

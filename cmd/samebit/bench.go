@@ -100,7 +100,7 @@ print best and median rates. bench/peers measures other engines the same way.
 		}
 		return out.save(bench.Model(c.Context(), dev, dec, cfg, emit))
 	}
-	c.AddCommand(newBenchCompare())
+	c.AddCommand(newBenchCompare(), newBenchPlot())
 	c.AddCommand(newBenchQCC()...)
 	return c
 }
