@@ -1,6 +1,9 @@
 package backendtest
 
 import (
+	"math"
+	"slices"
+
 	"samebit/backend"
 	"samebit/tensor"
 	"samebit/tensor/tensortest"
@@ -39,6 +42,14 @@ func (e *Env) pages(layers, heads, d, slots int) []tensor.Tensor {
 	e.T.Helper()
 	var l []tensor.Tensor
 	for range (slots + backend.Page - 1) / backend.Page {
+		if e.half {
+			g := tensortest.NewGuarded(0, layers*heads*backend.Page, d)
+			buf, at := e.guarded(g.Set(slices.Repeat([]float32{math.Float32frombits(math.MaxUint32)}, layers*heads*backend.Page*d))).t.Buffer()
+			pg, err := tensor.New(buf, at, tensor.BF16, 2*layers, heads, backend.Page, d)
+			e.must(err)
+			l = append(l, pg)
+			continue
+		}
 		g := tensortest.NewGuarded(0, 2*layers*heads*backend.Page, d)
 		l = append(l, e.guarded(g).t.Reshape(2*layers, heads, backend.Page, d))
 	}

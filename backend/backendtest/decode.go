@@ -75,6 +75,16 @@ func Decode(t testing.TB, dev backend.Device) []Op {
 	add("NormRoPE", func() { s.NormRoPE(q2, q, wd, 1e-6, rope, p) })
 	add("PutKV", func() { s.PutKV(p, 0, k, v) })
 	add("Attention", func() { s.Attention(q, q2, p, 0, 0.125, 0) })
+	if dev.Info().BF16Pages {
+		e.half = true
+		halves := []backend.Seg{{Rows: 1, Slot: past, Pos: past, KV: e.cache(r, tensortest.Ordinary, 1, hkv, d, part{past, 1})}}
+		e.half = false
+		var ph backend.Plan
+		add("Plan of bf16 pages", func() { ph = s.Plan(halves) })
+		add("PutKV to bf16 pages", func() { s.PutKV(ph, 0, k, v) })
+		add("Attention over bf16 pages", func() { s.Attention(q, q2, ph, 0, 0.125, 0) })
+		add("Plan", func() { p = s.Plan(seg) })
+	}
 	add("Attention with a window", func() { s.Attention(q, q2, p, 0, 0.125, 100) })
 	add("AttnWeights", func() { s.AttnWeights(rows, q, p, 0, 0.125, 0) })
 	add("AttnScores", func() { s.AttnScores(rows, q, p, 0, 0.125, 0) })

@@ -22,6 +22,7 @@ type Env struct {
 
 	shared  bool // the stream outlives the Env
 	pad     int  // floats between rows of the operands made from now on
+	half    bool // pages made from now on are BF16
 	outs    []*out
 	bufs    []tensor.Buffer
 	weights []backend.Weight

@@ -21,6 +21,7 @@ type world struct {
 	c, taps        int
 	n, k           int // experts, experts per row
 	rope           *backend.RoPE
+	half           bool  // pages are BF16
 	rows           []int // by sequence
 	data           []map[string][]float32
 	weights        map[string][]float32
@@ -71,8 +72,8 @@ func newWorld(t testing.TB, plan int) *world {
 }
 
 func (w *world) String() string {
-	return fmt.Sprintf("seed %d plan %d: %d sequences of %v rows, heads %d:%d of %d, window %d, rotary %d, delta heads %d:%d of %dx%d, %d channels, %d taps, %d of %d experts",
-		Seed, w.plan, len(w.rows), w.rows, w.hq, w.hkv, w.d, w.window, 2*len(w.rope.Inv), w.hk, w.hv, w.dk, w.dv, w.c, w.taps, w.k, w.n)
+	return fmt.Sprintf("seed %d plan %d: %d sequences of %v rows, heads %d:%d of %d, pages of BF16 %v, window %d, rotary %d, delta heads %d:%d of %dx%d, %d channels, %d taps, %d of %d experts",
+		Seed, w.plan, len(w.rows), w.rows, w.hq, w.hkv, w.d, w.half, w.window, 2*len(w.rope.Inv), w.hk, w.hv, w.dk, w.dv, w.c, w.taps, w.k, w.n)
 }
 
 // alone gives every sequence a pass of its own, with all its rows.
@@ -125,6 +126,7 @@ func (w *world) run(t testing.TB, dev backend.Device, passes [][]step) []map[str
 	t.Helper()
 	e := newEnv(t, dev)
 	defer e.close()
+	e.half = w.half
 	var lin []backend.Weight
 	for _, raw := range w.raw {
 		lin = append(lin, e.PackBytes(raw, tensor.F32, w.c, w.c))
@@ -230,6 +232,7 @@ func Laws(t testing.TB, dev backend.Device, first, plans int) {
 	t.Helper()
 	for i := first; i < first+plans; i++ {
 		w := newWorld(t, i)
+		w.half = i%3 == 1 && dev.Info().BF16Pages
 		want := w.run(t, dev, w.alone())
 		if i%4 == 0 {
 			if d := w.diff(w.run(t, ref.New(), w.alone()), want); d != "" {

@@ -27,11 +27,24 @@ func Cases() []Case {
 	return slices.Concat(denseCases(), productCases(), weightCases(), rowCases(), attentionCases(), momentCases(), deltaCases(), moeCases(), numberCases())
 }
 
+// CasesOf is Cases, and on a device that has pages of BF16 those that use pages again
+// on such.
+func CasesOf(dev backend.Device) []Case {
+	if !dev.Info().BF16Pages {
+		return Cases()
+	}
+	return append(Cases(), bf16PageCases()...)
+}
+
 // Run tests a device: every op against package ref, the laws of rows and chunks,
 // and what must be refused. open is called once per group of tests and closes
 // the device in a cleanup of its t.
 func Run(t *testing.T, open func(t *testing.T) backend.Device) {
-	t.Run("ops", func(t *testing.T) { RunCases(t, open(t), Cases()) })
+	t.Run("ops", func(t *testing.T) {
+		dev := open(t)
+		RunCases(t, dev, CasesOf(dev))
+	})
+	t.Run("page types", func(t *testing.T) { runPageTypes(t, open(t)) })
 	t.Run("meaning", func(t *testing.T) { runMeaning(t, open(t)) })
 	t.Run("laws", func(t *testing.T) {
 		plans := 70

@@ -6,6 +6,7 @@ import (
 
 	"samebit/backend"
 	"samebit/backend/cpu/internal/attn"
+	"samebit/internal/blockq"
 	"samebit/tensor"
 )
 
@@ -125,9 +126,10 @@ type task struct {
 
 // attnWork is a worker's memory.
 type attnWork struct {
-	job    attn.Job
-	k, v   [][]float32
-	lo, hi []int32
+	job      attn.Job
+	k, v     [][]float32
+	k16, v16 [][]uint16 // instead, of pages in bf16
+	lo, hi   []int32
 }
 
 func (s *stream) NormRoPE(dst, x, w tensor.Tensor, eps float32, rope *backend.RoPE, p backend.Plan) {
@@ -178,6 +180,36 @@ func pageHead(page tensor.Tensor, layer, head int) (k, v []float32) {
 	return f[i : i+n], f[i+n : i+2*n]
 }
 
+// pageHead16 is pageHead of a page in bf16, whose values lie where attn.At16 says.
+func pageHead16(page tensor.Tensor, layer, head int) (k, v []uint16) {
+	f, _ := page.Halves()
+	n := backend.Page * page.Dim(3)
+	i := (layer*page.Dim(1) + head) * 2 * n
+	return f[i : i+n], f[i+n : i+2*n]
+}
+
+// putSlot16 rounds a row's key and value to bf16 and stores them in a slot.
+func putSlot16(pk, pv []uint16, slot int, k, v []float32) {
+	at := attn.At16(slot)
+	for c, x := range k {
+		pk[c*backend.Page+at] = blockq.F32ToBF16(x)
+	}
+	for c, x := range v {
+		pv[attn.At16(slot*len(v)+c)] = blockq.F32ToBF16(x)
+	}
+}
+
+// getSlot16 is the reverse.
+func getSlot16(k, v []float32, pk, pv []uint16, slot int) {
+	at := attn.At16(slot)
+	for c := range k {
+		k[c] = blockq.BF16ToF32(pk[c*backend.Page+at])
+	}
+	for c := range v {
+		v[c] = blockq.BF16ToF32(pv[attn.At16(slot*len(v)+c)])
+	}
+}
+
 func (s *stream) PutKV(p backend.Plan, layer int, k, v tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckPutKV(p, layer, k, v)) || !s.current(p) {
 		return
@@ -209,9 +241,17 @@ func putBody(s *stream, _, chunk int) {
 	g := &s.plan.segs[t.seg]
 	slot := (g.Slot + t.row) % backend.Page
 	page := g.KV[(g.Slot+t.row)/backend.Page]
+	first := g.Row + t.row
 	for h := range a.heads {
+		if page.DType() == tensor.BF16 {
+			pk, pv := pageHead16(page, a.layer, h)
+			for i := range t.rows {
+				r := (first+i)*a.heads + h
+				putSlot16(pk, pv, slot+i, a.k.row(r), a.v.row(r))
+			}
+			continue
+		}
 		pk, pv := pageHead(page, a.layer, h)
-		first := g.Row + t.row
 		s.dev.gemm.Turn(pk[slot:], backend.Page, a.k.v[first*a.k.stride+h*a.k.stride2:], a.k.stride, t.rows, a.d)
 		for i := range t.rows {
 			copy(pv[(slot+i)*a.d:], a.v.row((first+i)*a.heads+h))
@@ -320,9 +360,15 @@ func copyRows(dst, src *matrix) {
 func (s *stream) job(worker int, t *task) *attn.Job {
 	a, w := &s.attn, &s.attn.work[worker]
 	g := &s.plan.segs[t.seg]
-	w.k, w.v, w.lo, w.hi = w.k[:0], w.v[:0], w.lo[:0], w.hi[:0]
+	w.k, w.v, w.k16, w.v16, w.lo, w.hi = w.k[:0], w.v[:0], w.k16[:0], w.v16[:0], w.lo[:0], w.hi[:0]
 	last := g.Slot + t.row + t.rows // slots that the last row sees
+	half := g.KV[0].DType() == tensor.BF16
 	for b := range (last + backend.Page - 1) / backend.Page {
+		if half {
+			k, v := pageHead16(g.KV[b], a.layer, t.head)
+			w.k16, w.v16 = append(w.k16, k), append(w.v16, v)
+			continue
+		}
 		k, v := pageHead(g.KV[b], a.layer, t.head)
 		w.k, w.v = append(w.k, k), append(w.v, v)
 	}
@@ -339,7 +385,12 @@ func (s *stream) job(worker int, t *task) *attn.Job {
 	first := (g.Row+t.row-a.from)*a.q.stride + t.head*a.group*a.q.stride2
 	w.job = attn.Job{
 		Q: a.q.v[first:], QStride: a.q.stride, Group: a.group, Rows: t.rows * a.group, D: a.d,
-		Lo: w.lo, Hi: w.hi, K: w.k, V: w.v, Scale: a.scale,
+		Lo: w.lo, Hi: w.hi, Scale: a.scale,
+	}
+	if half {
+		w.job.K16, w.job.V16 = w.k16, w.v16
+	} else {
+		w.job.K, w.job.V = w.k, w.v
 	}
 	return &w.job
 }
@@ -551,7 +602,15 @@ func (s *stream) GetPage(dst, page tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckPage("GetPage", dst, page)) || s.away(dst, page) {
 		return
 	}
-	pageRows(dst, page, func(k, v, rk, rv []float32, slot int) {
+	if page.DType() == tensor.BF16 {
+		pageRows(dst, func(layer, head, slot int, rk, rv []float32) {
+			k, v := pageHead16(page, layer, head)
+			getSlot16(rk, rv, k, v, slot)
+		})
+		return
+	}
+	pageRows(dst, func(layer, head, slot int, rk, rv []float32) {
+		k, v := pageHead(page, layer, head)
 		for c := range rk {
 			rk[c] = k[c*backend.Page+slot]
 		}
@@ -563,7 +622,15 @@ func (s *stream) PutPage(page, src tensor.Tensor) {
 	if s.err != nil || s.fails(backend.CheckPage("PutPage", src, page)) || s.away(page, src) {
 		return
 	}
-	pageRows(src, page, func(k, v, rk, rv []float32, slot int) {
+	if page.DType() == tensor.BF16 {
+		pageRows(src, func(layer, head, slot int, rk, rv []float32) {
+			k, v := pageHead16(page, layer, head)
+			putSlot16(k, v, slot, rk, rv)
+		})
+		return
+	}
+	pageRows(src, func(layer, head, slot int, rk, rv []float32) {
+		k, v := pageHead(page, layer, head)
 		for c := range rk {
 			k[c*backend.Page+slot] = rk[c]
 		}
@@ -571,15 +638,14 @@ func (s *stream) PutPage(page, src tensor.Tensor) {
 	})
 }
 
-// pageRows calls f with the keys and values of each layer and head in a page and,
-// for each slot, the rows [D] that stand for them outside.
-func pageRows(rows, page tensor.Tensor, f func(k, v, rk, rv []float32, slot int)) {
-	for l := range page.Dim(0) / 2 {
-		for h := range page.Dim(1) {
-			k, v := pageHead(page, l, h)
+// pageRows calls f with the key and the value [D] that stand outside for each slot of
+// each layer and head of a page.
+func pageRows(rows tensor.Tensor, f func(layer, head, slot int, k, v []float32)) {
+	for l := range rows.Dim(0) / 2 {
+		for h := range rows.Dim(1) {
 			ks, vs := rows.Index(2*l).Index(h), rows.Index(2*l+1).Index(h)
 			for slot := range rows.Dim(2) {
-				f(k, v, ks.Row(slot), vs.Row(slot), slot)
+				f(l, h, slot, ks.Row(slot), vs.Row(slot))
 			}
 		}
 	}

@@ -78,7 +78,7 @@ func New(cfg Config) (*Device, error) {
 func (d *Device) Name() string { return "cpu" }
 
 func (d *Device) Info() backend.Info {
-	return backend.Info{Name: "cpu", Model: runtime.GOARCH, Kernels: d.set.String(), Threads: d.pool.Threads()}
+	return backend.Info{Name: "cpu", Model: runtime.GOARCH, Kernels: d.set.String(), Threads: d.pool.Threads(), BF16Pages: true}
 }
 
 func (d *Device) Alloc(bytes int) (tensor.Buffer, error) {

@@ -36,7 +36,7 @@ func (d soloDevice) NewStream() (backend.Stream, error) { return d.NewSoloStream
 // A stream that keeps to its caller's processor gives the same bits, beside others too.
 func TestSoloStreams(t *testing.T) {
 	dev := soloDevice{open(t, cpu.Config{Threads: 3})}
-	backendtest.RunCases(t, dev, backendtest.Cases())
+	backendtest.RunCases(t, dev, backendtest.CasesOf(dev))
 	var wg sync.WaitGroup
 	for g := range 3 {
 		wg.Go(func() { backendtest.Laws(t, dev, 2000+10*g, 2) })
@@ -57,7 +57,7 @@ func TestImplsAndThreads(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) {
 					dev := open(t, cpu.Config{Threads: threads, Impl: impl})
-					backendtest.RunCases(t, dev, backendtest.Cases())
+					backendtest.RunCases(t, dev, backendtest.CasesOf(dev))
 					backendtest.Laws(t, dev, 100*threads, 2)
 				})
 			}

@@ -62,6 +62,10 @@ func main() {
 	for rows := 1; rows <= maxRows; rows++ {
 		m.pv(rows)
 	}
+	for rows := 1; rows <= maxRows16; rows++ {
+		m.score16(rows)
+		m.pv16(rows)
+	}
 	if m.width == 16 {
 		softmax512()
 		weigh512()
@@ -71,6 +75,7 @@ func main() {
 		merge256()
 		scaleTo256()
 		weigh256()
+		widenPage()
 	}
 	Generate()
 }

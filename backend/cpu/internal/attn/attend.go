@@ -14,7 +14,7 @@ func padded(d int) int { return (d + 15) &^ 15 }
 // rows: larger jobs work in chunks.
 func ScratchSize(rows, d int) int {
 	n := min(max(rows, 1), chunkRows)
-	return n*(d+padded(d)) + tileRows*Page + maxTiles(n)*stSize + lanes + Page*d
+	return n*(d+padded(d)) + tileRows*Page + maxTiles(n)*stSize + lanes + 3*Page*d
 }
 
 // maxTiles returns into how many register tiles n rows are cut. Few rows (a
@@ -39,6 +39,10 @@ type work struct {
 	st []float32 // [tiles][stSize], and room for a shifted view of the last
 	s  []float32 // [tileRows][64] scores, then weights
 	v  []float32 // [64][d] values of a page without its gap
+
+	direct    bool         // kernels read pages of bf16 as they are
+	wide      [2][]float32 // a page of bf16 widened: keys [d][64], values [64][d]
+	wideBlock [2]int       // which page that is
 }
 
 func (j *Job) carve(rows int, scratch []float32) work {
@@ -53,14 +57,27 @@ func (j *Job) carve(rows int, scratch []float32) work {
 	w.o = cut(rows * padded(j.D))
 	w.st = cut(maxTiles(rows)*stSize + lanes)
 	w.v = cut(Page * j.D)
+	w.wide = [2][]float32{cut(Page * j.D), cut(Page * j.D)}
+	w.wideBlock = [2]int{-1, -1}
 	return w
 }
 
+// widened is part 0 (keys) or 1 (values) of a page of bf16 as float32.
+func (k *Kernels) widened(w *work, part, block int, page []uint16) []float32 {
+	to := w.wide[part]
+	if w.wideBlock[part] != block {
+		k.widen(to, page[:len(to)])
+		w.wideBlock[part] = block
+	}
+	return to
+}
+
 // start copies the queries of rows [r0, r0+n) and clears their state.
-func (w *work) start(j *Job, r0, n int) {
+func (k *Kernels) start(w *work, j *Job, r0, n int) {
 	for r := range n {
 		copy(w.q[r*j.D:(r+1)*j.D], j.Q[j.place(r0+r, j.QStride):])
 	}
+	w.direct = k.score16[1] != nil && n <= directMax && j.D%16 == 0
 	clear(w.o)
 	clear(w.st)
 	for t := range maxTiles(n) {
@@ -87,7 +104,7 @@ func (k *Kernels) Attend(j *Job, scratch []float32) {
 	for r0 := 0; r0 < j.Rows; r0 += chunkRows {
 		n := min(chunkRows, j.Rows-r0)
 		w := j.carve(n, scratch)
-		w.start(j, r0, n)
+		k.start(&w, j, r0, n)
 		k.all(j, &w, r0, n, true)
 		dp := padded(j.D)
 		for r := range n {
@@ -137,7 +154,7 @@ func (k *Kernels) pass(j *Job, w *work, r0, n, b0, b1 int, values bool) {
 	for b := b0; b < b1; b++ {
 		for t := range tiles {
 			r, rows := tile(t, tiles, n)
-			k.tile(j, w, r0, r, rows, b, w.st[t*stSize:], values, t == 0 && b+1 < len(j.K))
+			k.tile(j, w, r0, r, rows, b, w.st[t*stSize:], values, t == 0 && b+1 < max(len(j.K), len(j.K16)))
 		}
 	}
 }
@@ -154,17 +171,7 @@ func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values
 		return
 	}
 	d, dp := j.D, padded(j.D)
-	key := j.K[b][:d*Page]
-	var val []float32
-	next, then := key, key // what is read after the scores, and after the values
-	if ahead && len(j.K[b+1]) >= d*Page {
-		next, then = j.K[b+1], j.K[b+1]
-	}
-	if values {
-		val = j.V[b][:d*Page]
-		next = val
-	}
-	k.score[rows](w.s, w.q[r*d:], key, next, d)
+	k.scorePage(j, w, r, rows, b, values, ahead)
 	if j.W != nil {
 		for i := range rows {
 			if !see[i].none() {
@@ -181,13 +188,17 @@ func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values
 		for i+n < rows && see[i+n] == s {
 			n++
 		}
-		p, v, st := w.s[i*Page:], val, st[i:]
+		p, st := w.s[i*Page:], st[i:]
 		switch {
 		case s.none():
 			i += n
 			continue
 		case s.end > 0:
-			s, v = k.closeGap(w, p, val, st, n, d, s, j.Scale)
+			var val []float32
+			if values {
+				val = k.values(j, w, b)
+			}
+			k.closeGap(w, p, val, st, n, d, s, j.Scale)
 		default:
 			k.softmax(p, st, n, s.lo, s.hi, j.Scale)
 		}
@@ -197,17 +208,73 @@ func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values
 				step = 2
 			}
 			for e := 0; e < n; e += step {
-				k.pv[step](w.o[(r+i+e)*dp:], p[e*Page:], v, then, d, s.lo, s.hi, st[e+stAl:])
+				k.mergePage(j, w, w.o[(r+i+e)*dp:], p[e*Page:], step, b, s, st[e+stAl:], ahead)
 			}
 		}
 		i += n
 	}
 }
 
+// scorePage writes the raw scores of rows [r, r+rows) of the chunk over page b to w.s.
+func (k *Kernels) scorePage(j *Job, w *work, r, rows, b int, values, ahead bool) {
+	q, d := w.q[r*j.D:], j.D
+	switch {
+	case j.K16 == nil:
+		key := j.K[b][:d*Page]
+		next := after(j.K, b, d, ahead)
+		if values {
+			next = j.V[b]
+		}
+		k.score[rows](w.s, q, key, next, d)
+	case w.direct:
+		key := j.K16[b][:d*Page]
+		next := after(j.K16, b, d, ahead)
+		if values {
+			next = j.V16[b]
+		}
+		k.score16[rows](w.s, q, key, next, d)
+	default:
+		key := k.widened(w, 0, b, j.K16[b])
+		k.score[rows](w.s, q, key, key, d)
+	}
+}
+
+// after is the page that is read when page b is done, or b again.
+func after[E any](pages [][]E, b, d int, ahead bool) []E {
+	if ahead && len(pages[b+1]) >= d*Page {
+		return pages[b+1]
+	}
+	return pages[b]
+}
+
+// values is the V part of page b as float32.
+func (k *Kernels) values(j *Job, w *work, b int) []float32 {
+	if j.K16 == nil {
+		return j.V[b][:j.D*Page]
+	}
+	return k.widened(w, 1, b, j.V16[b])
+}
+
+// mergePage merges the values of what n rows see of page b, without a gap.
+func (k *Kernels) mergePage(j *Job, w *work, o, p []float32, n, b int, s seen, fac []float32, ahead bool) {
+	lo, hi, d := s.lo, s.hi, j.D
+	switch {
+	case s.end > 0:
+		k.pv[n](o, p, w.v, w.v, d, 0, hi-(s.end-s.gap), fac)
+	case j.K16 == nil:
+		k.pv[n](o, p, j.V[b][:d*Page], after(j.K, b, d, ahead), d, lo, hi, fac)
+	case w.direct:
+		k.pv16[n](o, p, j.V16[b][:d*Page], after(j.K16, b, d, ahead), d, lo, hi, fac)
+	default:
+		v := k.values(j, w, b)
+		k.pv[n](o, p, v, v, d, lo, hi, fac)
+	}
+}
+
 // closeGap is softmax for rows that see a page with a gap. It moves weights and
 // values together, so that they have none for pv: sums of weights go by slot
-// and are taken before, the chain over values goes by order.
-func (k *Kernels) closeGap(w *work, p, v, st []float32, rows, d int, s seen, scale float32) (seen, []float32) {
+// and are taken before, the chain over values, which lie in w.v then, goes by order.
+func (k *Kernels) closeGap(w *work, p, v, st []float32, rows, d int, s seen, scale float32) {
 	for r := range rows {
 		x := p[r*Page:][:Page]
 		for i := range x {
@@ -226,5 +293,4 @@ func (k *Kernels) closeGap(w *work, p, v, st []float32, rows, d int, s seen, sca
 		n := copy(w.v, v[:s.gap*d])
 		copy(w.v[n:], v[s.end*d:s.hi*d])
 	}
-	return seen{lo: 0, hi: s.hi - (s.end - s.gap)}, w.v
 }

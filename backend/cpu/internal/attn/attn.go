@@ -7,7 +7,7 @@
 // part is [D][64] float32 (component-major: the 64 slots of a component lie
 // together, so the lanes of a vector run over slots and each score keeps its
 // own chain) and its V part is [64][D]. Slots that nobody has written may hold
-// anything, NaN included.
+// anything, NaN included. A page may be bf16 instead; see [At16].
 package attn
 
 import "math"
@@ -23,9 +23,12 @@ const Page = 64
 const dotBlock = 128
 
 const (
-	tileRows  = 6  // rows of the largest register tile
-	chunkRows = 96 // rows that share one pass over the pages; their o and q stay in L2
-	lanes     = 8  // rows one softmax state has room for
+	tileRows  = 6 // rows of the largest register tile
+	directMax = 8 // rows that are too few to widen a page for
+
+	tileRows16 = 4  // rows of the largest tile of such a page
+	chunkRows  = 96 // rows that share one pass over the pages; their o and q stay in L2
+	lanes      = 8  // rows one softmax state has room for
 )
 
 // Job is attention of Rows query rows over the pages of one KV head. A row is
@@ -52,6 +55,7 @@ type Job struct {
 	D         int         // components of a head, any length from 1 up
 	Lo, Hi    []int32     // row r sees slots [Lo[r], Hi[r]); Hi <= Lo: none
 	K, V      [][]float32 // by page: K[B] is [D][64], V[B] is [64][D]
+	K16, V16  [][]uint16  // instead of K and V: the same in bf16, each value where At16 says
 	Sinks     int         // slots [0, Sinks) that every row sees besides, up to Hi[r]
 	Scale     float32     // applied to the score, not to the query
 	LSE       []float32   // if not nil receives m + log l of each row, -Inf for a row that sees nothing
@@ -148,6 +152,16 @@ type Kernels struct {
 	// which read whole rows of v.
 	pairs bool
 
+	// score16 and pv16 are score and pv on pages of bf16, for heads of a multiple of
+	// 16 components and the few rows of a decode step; nil where there is none. What
+	// they cannot take, and many rows, for which it costs less, are widened first.
+	score16 [tileRows16 + 1]func(s, q []float32, k, next []uint16, d int)
+	pv16    [tileRows16 + 1]func(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32)
+
+	// widen writes the values of a page of bf16 in their order: len(src) values, whole
+	// groups of 16.
+	widen func(dst []float32, src []uint16)
+
 	// softmax turns the raw scores of rows <= 8 rows that all see slots
 	// [lo, hi) into weights in place (+0 outside) and merges m_b and l_b into
 	// the state st, which also receives the factors al and be.
@@ -165,6 +179,11 @@ type Kernels struct {
 	// weigh turns scores, whole pages of them, into exp(s - m)·inv in place.
 	weigh func(s []float32, m, inv float32)
 }
+
+// At16 is where value i of the K or V part of a page of bf16 lies. In each group of
+// 16 values number j < 8 and number j+8 share a word of 32 bits, so that a shift and a
+// mask widen a group without moving a value to another lane.
+func At16(i int) int { return i&^15 | i<<1&14 | i>>3&1 }
 
 // Softmax state of up to 8 rows: six vectors of 8.
 const (

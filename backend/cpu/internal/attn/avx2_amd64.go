@@ -40,6 +40,30 @@ func pv5AVX2(o []float32, p []float32, v []float32, next []float32, d int, lo in
 // pv6AVX2 merges the weighted values of slots lo..hi-1 into o for r < 6; p is [r][64], v is [64][d], rows of o are d rounded up to 16 apart, fac holds al and be.
 func pv6AVX2(o []float32, p []float32, v []float32, next []float32, d int, lo int, hi int, fac []float32)
 
+// score16x1AVX2 is score1AVX2 on a page of bf16.
+func score16x1AVX2(s []float32, q []float32, k []uint16, next []uint16, d int)
+
+// pv16x1AVX2 is pv1AVX2 on a page of bf16.
+func pv16x1AVX2(o []float32, p []float32, v []uint16, next []uint16, d int, lo int, hi int, fac []float32)
+
+// score16x2AVX2 is score2AVX2 on a page of bf16.
+func score16x2AVX2(s []float32, q []float32, k []uint16, next []uint16, d int)
+
+// pv16x2AVX2 is pv2AVX2 on a page of bf16.
+func pv16x2AVX2(o []float32, p []float32, v []uint16, next []uint16, d int, lo int, hi int, fac []float32)
+
+// score16x3AVX2 is score3AVX2 on a page of bf16.
+func score16x3AVX2(s []float32, q []float32, k []uint16, next []uint16, d int)
+
+// pv16x3AVX2 is pv3AVX2 on a page of bf16.
+func pv16x3AVX2(o []float32, p []float32, v []uint16, next []uint16, d int, lo int, hi int, fac []float32)
+
+// score16x4AVX2 is score4AVX2 on a page of bf16.
+func score16x4AVX2(s []float32, q []float32, k []uint16, next []uint16, d int)
+
+// pv16x4AVX2 is pv4AVX2 on a page of bf16.
+func pv16x4AVX2(o []float32, p []float32, v []uint16, next []uint16, d int, lo int, hi int, fac []float32)
+
 // softmaxAVX2 turns raw scores [rows][64] into weights and merges m_b, l_b into st; rows <= 8 see slots lo..hi-1.
 func softmaxAVX2(s []float32, st []float32, rows int, lo int, hi int, scale float32)
 
@@ -54,3 +78,6 @@ func scaleToAVX2(out []float32, o []float32, f float32)
 
 // weighAVX2 turns scores, whole pages of them, into exp(s - m)·inv.
 func weighAVX2(s []float32, m float32, inv float32)
+
+// widenAVX2 writes the values of a page of bf16, whole groups of 16, in their order.
+func widenAVX2(dst []float32, src []uint16)

@@ -40,6 +40,30 @@ func pv5AVX512(o []float32, p []float32, v []float32, next []float32, d int, lo 
 // pv6AVX512 merges the weighted values of slots lo..hi-1 into o for r < 6; p is [r][64], v is [64][d], rows of o are d rounded up to 16 apart, fac holds al and be.
 func pv6AVX512(o []float32, p []float32, v []float32, next []float32, d int, lo int, hi int, fac []float32)
 
+// score16x1AVX512 is score1AVX512 on a page of bf16.
+func score16x1AVX512(s []float32, q []float32, k []uint16, next []uint16, d int)
+
+// pv16x1AVX512 is pv1AVX512 on a page of bf16.
+func pv16x1AVX512(o []float32, p []float32, v []uint16, next []uint16, d int, lo int, hi int, fac []float32)
+
+// score16x2AVX512 is score2AVX512 on a page of bf16.
+func score16x2AVX512(s []float32, q []float32, k []uint16, next []uint16, d int)
+
+// pv16x2AVX512 is pv2AVX512 on a page of bf16.
+func pv16x2AVX512(o []float32, p []float32, v []uint16, next []uint16, d int, lo int, hi int, fac []float32)
+
+// score16x3AVX512 is score3AVX512 on a page of bf16.
+func score16x3AVX512(s []float32, q []float32, k []uint16, next []uint16, d int)
+
+// pv16x3AVX512 is pv3AVX512 on a page of bf16.
+func pv16x3AVX512(o []float32, p []float32, v []uint16, next []uint16, d int, lo int, hi int, fac []float32)
+
+// score16x4AVX512 is score4AVX512 on a page of bf16.
+func score16x4AVX512(s []float32, q []float32, k []uint16, next []uint16, d int)
+
+// pv16x4AVX512 is pv4AVX512 on a page of bf16.
+func pv16x4AVX512(o []float32, p []float32, v []uint16, next []uint16, d int, lo int, hi int, fac []float32)
+
 // softmaxAVX512 turns raw scores [rows][64] into weights and merges m_b, l_b into st; rows <= 8 see slots lo..hi-1.
 func softmaxAVX512(s []float32, st []float32, rows int, lo int, hi int, scale float32)
 

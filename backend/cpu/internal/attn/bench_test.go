@@ -88,7 +88,8 @@ func benchFlops(b *testing.B, k *Kernels, j *Job) {
 	b.ReportMetric(flops/best.Seconds()/1e9, "best-GFLOP/s")
 }
 
-// BenchmarkDecode reports the bytes of K and V per second, beside a plain read
+// BenchmarkDecode reports the bytes of K and V per second and the keys, for pages of
+// float32 and of bf16, beside a plain read
 // of the same pages. They take far more than the caches and each step reads
 // other ones; scattered pages follow each other in random order.
 func BenchmarkDecode(b *testing.B) {
@@ -106,25 +107,36 @@ func BenchmarkDecode(b *testing.B) {
 			for r := range j.Hi {
 				j.Hi[r] = keys
 			}
+			half := *j
+			(&cache{d: d, k: j.K, v: j.V}).half(&half)
 			checkOnce(b, j)
-			step := func(b *testing.B, group int, f func(one *Job)) {
-				b.SetBytes(keys * int64(d) * 8)
+			step := func(b *testing.B, j *Job, group int, f func(one *Job)) {
+				bytes := keys * int64(d) * 8
+				if j.K16 != nil {
+					bytes /= 2
+				}
+				b.SetBytes(bytes)
 				b.ReportAllocs()
 				one, h, best := *j, 0, time.Hour
 				one.Group, one.Rows = group, group
 				for b.Loop() {
 					p := h % heads * keys / Page
-					one.K, one.V = j.K[p:p+keys/Page], j.V[p:p+keys/Page]
+					if j.K16 != nil {
+						one.K16, one.V16 = j.K16[p:p+keys/Page], j.V16[p:p+keys/Page]
+					} else {
+						one.K, one.V = j.K[p:p+keys/Page], j.V[p:p+keys/Page]
+					}
 					t := time.Now()
 					f(&one)
 					best = min(best, time.Since(t))
 					h++
 				}
-				b.ReportMetric(keys*float64(d)*8/best.Seconds()/1e9, "best-GB/s")
+				b.ReportMetric(float64(bytes)/best.Seconds()/1e9, "best-GB/s")
+				b.ReportMetric(keys/best.Seconds()/1e6, "best-Mkeys/s")
 			}
 			name := fmt.Sprintf("keys=%d/d=%d/%s", keys, d, order)
 			b.Run(name+"/read", func(b *testing.B) {
-				step(b, 1, func(one *Job) {
+				step(b, j, 1, func(one *Job) {
 					for i := range one.K {
 						bytes.Count(asBytes(one.K[i]), []byte{255})
 						bytes.Count(asBytes(one.V[i]), []byte{255})
@@ -132,12 +144,17 @@ func BenchmarkDecode(b *testing.B) {
 				})
 			})
 			for _, group := range []int{1, 2, 4, 8} {
-				b.Run(fmt.Sprintf("%s/group=%d", name, group), func(b *testing.B) {
-					fast(b, func(b *testing.B, k *Kernels) {
-						sc := scratch(group, d)
-						step(b, group, func(one *Job) { k.Attend(one, sc) })
+				for _, pages := range []struct {
+					name string
+					job  *Job
+				}{{"f32", j}, {"bf16", &half}} {
+					b.Run(fmt.Sprintf("%s/group=%d/%s", name, group, pages.name), func(b *testing.B) {
+						fast(b, func(b *testing.B, k *Kernels) {
+							sc := scratch(group, d)
+							step(b, pages.job, group, func(one *Job) { k.Attend(one, sc) })
+						})
 					})
-				})
+				}
 			}
 		}
 	}

@@ -1,10 +1,14 @@
 package attn
 
-import "samebit/internal/canon"
+import (
+	"math"
+
+	"samebit/internal/canon"
+)
 
 // generic is the meaning of the kernels in plain Go.
 func generic() *Kernels {
-	k := &Kernels{softmax: softmaxGeneric, fold: foldGeneric, merge: mergeGeneric, scaleTo: scaleToGeneric, weigh: weighGeneric}
+	k := &Kernels{softmax: softmaxGeneric, fold: foldGeneric, merge: mergeGeneric, scaleTo: scaleToGeneric, weigh: weighGeneric, widen: widenGeneric}
 	for rows := 1; rows <= tileRows; rows++ {
 		k.score[rows] = func(s, q, key, _ []float32, d int) {
 			for r := range rows {
@@ -18,6 +22,12 @@ func generic() *Kernels {
 		}
 	}
 	return k
+}
+
+func widenGeneric(dst []float32, src []uint16) {
+	for i := range src {
+		dst[i] = math.Float32frombits(uint32(src[At16(i)]) << 16)
+	}
 }
 
 // scoreGeneric: s[j] = DOT(q, k[:, j]), blocks of 128 components.

@@ -16,6 +16,10 @@ func For(s isa.Set) *Kernels {
 			score1AVX512, score2AVX512, score3AVX512, score4AVX512, score5AVX512, score6AVX512}
 		k.pv = [...]func(o, p, v, next []float32, d, lo, hi int, fac []float32){nil,
 			pv1AVX512, pv2AVX512, pv3AVX512, pv4AVX512, pv5AVX512, pv6AVX512}
+		k.score16 = [...]func(s, q []float32, k, next []uint16, d int){nil,
+			score16x1AVX512, score16x2AVX512, score16x3AVX512, score16x4AVX512}
+		k.pv16 = [...]func(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32){nil,
+			pv16x1AVX512, pv16x2AVX512, pv16x3AVX512, pv16x4AVX512}
 		k.softmax = softmaxAVX512
 		k.weigh = weighAVX512
 		k.pairs = true
@@ -35,5 +39,10 @@ func avx2() *Kernels {
 		merge:   mergeAVX2,
 		scaleTo: scaleToAVX2,
 		weigh:   weighAVX2,
+		widen:   widenAVX2,
+		score16: [...]func(s, q []float32, k, next []uint16, d int){nil,
+			score16x1AVX2, score16x2AVX2, score16x3AVX2, score16x4AVX2},
+		pv16: [...]func(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32){nil,
+			pv16x1AVX2, pv16x2AVX2, pv16x3AVX2, pv16x4AVX2},
 	}
 }

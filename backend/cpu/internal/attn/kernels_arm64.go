@@ -10,7 +10,7 @@ func For(s isa.Set) *Kernels {
 	if s != isa.NEON {
 		return generic()
 	}
-	k := &Kernels{softmax: softmaxTail, fold: foldNEON, merge: mergeTail, scaleTo: scaleToTail, weigh: weighNEON}
+	k := &Kernels{softmax: softmaxTail, fold: foldNEON, merge: mergeTail, scaleTo: scaleToTail, weigh: weighNEON, widen: widenGeneric}
 	// The tile kernels take heads of a multiple of 4 components.
 	g := generic()
 	for rows, f := range [...]func(s, q, k, next []float32, d int){nil,

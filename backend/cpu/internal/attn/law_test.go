@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-var dims = []int{8, 12, 20, 24, 64, 96, 128, 256, 1, 7, 130}
+var dims = []int{8, 12, 16, 20, 24, 48, 64, 80, 96, 128, 256, 1, 7, 130}
 
 // plan is a random job over pages some of whose slots are unwritten (NaN) or
 // hold values that are not finite.
@@ -84,6 +84,10 @@ func newPlan(seed uint64) plan {
 			p.pages.k[b], p.pages.v[b] = nil, nil
 		}
 	}
+	if seed%3 == 2 {
+		p.kind += " bf16"
+		p.pages.half(j)
+	}
 	p.job = j
 	return p
 }
@@ -118,9 +122,9 @@ func (p plan) part(a, b int, out []float32) *Job {
 
 func plans(t *testing.T) int {
 	if testing.Short() {
-		return 40
+		return 60
 	}
-	return 200
+	return 300
 }
 
 // TestRows: every row equals the contract's row for itself, whatever its
@@ -272,8 +276,11 @@ func TestNoAllocations(t *testing.T) {
 	eachSet(t, func(t *testing.T, kern *Kernels) {
 		j := benchJob(1, 4, 130, 64)
 		sc := scratch(j.Rows, j.D)
-		if n := testing.AllocsPerRun(5, func() { kern.Attend(j, sc) }); n != 0 {
-			t.Errorf("Attend allocates %g times", n)
+		for range 2 {
+			if n := testing.AllocsPerRun(5, func() { kern.Attend(j, sc) }); n != 0 {
+				t.Errorf("Attend allocates %g times", n)
+			}
+			(&cache{d: j.D, k: j.K, v: j.V}).half(j)
 		}
 	})
 }

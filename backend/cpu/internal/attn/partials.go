@@ -11,7 +11,7 @@ func (k *Kernels) Partials(j *Job, block int, m, l, o []float32, scratch []float
 	for r0 := 0; r0 < j.Rows; r0 += chunkRows {
 		n := min(chunkRows, j.Rows-r0)
 		w := j.carve(n, scratch)
-		w.start(j, r0, n)
+		k.start(&w, j, r0, n)
 		// From (-Inf, +0, +0) one merge gives the triple itself: al = +0,
 		// be = 1, and o_b, l_b are never -0.
 		k.pass(j, &w, r0, n, block, block+1, true)

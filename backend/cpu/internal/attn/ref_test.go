@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"samebit/backend/cpu/internal/isa"
+	"samebit/internal/blockq"
 	"samebit/internal/canon"
 )
 
@@ -143,6 +144,25 @@ func (c *cache) key(j int) []float32 {
 }
 
 func (c *cache) value(j int) []float32 { return c.v[j/64][j%64*c.d:][:c.d] }
+
+// half rounds the pages to bf16 and gives them to a job in that form.
+func (c *cache) half(j *Job) {
+	narrow := func(page []float32) []uint16 {
+		if page == nil {
+			return nil
+		}
+		to := make([]uint16, len(page))
+		for i, x := range page {
+			h := blockq.F32ToBF16(x)
+			page[i], to[At16(i)] = blockq.BF16ToF32(h), h
+		}
+		return to
+	}
+	j.K, j.V = nil, nil
+	for b := range c.k {
+		j.K16, j.V16 = append(j.K16, narrow(c.k[b])), append(j.V16, narrow(c.v[b]))
+	}
+}
 
 func fill(rng *rand.Rand, x []float32, amp float32) {
 	for i := range x {

@@ -6,7 +6,7 @@ func (k *Kernels) Scores(dst []float32, dstStride int, j *Job, scratch []float32
 	for r0 := 0; r0 < j.Rows; r0 += chunkRows {
 		n := min(chunkRows, j.Rows-r0)
 		w := j.carve(n, scratch)
-		w.start(j, r0, n)
+		k.start(&w, j, r0, n)
 		k.scores(dst, dstStride, j, &w, r0, n)
 	}
 }
@@ -27,7 +27,7 @@ func (k *Kernels) scores(dst []float32, dstStride int, j *Job, w *work, r0, n in
 			if none {
 				continue
 			}
-			k.score[rows](w.s, w.q[r*j.D:], j.K[b][:j.D*Page], j.K[b], j.D)
+			k.scorePage(j, w, r, rows, b, false, false)
 			for i := range rows {
 				if s := j.sees(r0+r+i, b); !s.none() {
 					k.keepScores(dst[(r0+r+i)*dstStride+b*Page:], w.s[i*Page:], s, j.Scale)
@@ -53,7 +53,7 @@ func (k *Kernels) Weights(j *Job, scratch []float32) {
 	for r0 := 0; r0 < j.Rows; r0 += chunkRows {
 		n := min(chunkRows, j.Rows-r0)
 		w := j.carve(n, scratch)
-		w.start(j, r0, n)
+		k.start(&w, j, r0, n)
 		k.all(j, &w, r0, n, false)
 		for r := range n {
 			m, l := w.state(r, n)
