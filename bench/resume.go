@@ -44,6 +44,15 @@ func Resume(ctx context.Context, dev backend.Device, dec *nn.Decoder, cfg Resume
 	m := &measure{ctx: ctx, cfg: ModelConfig{Name: cfg.Name}, dev: dev, dec: dec, pool: pool, stream: s, emit: emit}
 	cold, warm := m.result("cold"), m.result("resume")
 	cold.N, warm.N, cold.Depth, warm.Depth = cfg.Rows, cfg.Rows, cfg.Shared, cfg.Shared
+	before, err := dec.NewRunner(s, pool, nn.RunnerConfig{})
+	if err != nil {
+		return err
+	}
+	err = before.Append(ctx, m.rows(min(cfg.Rows, warmRows), 99))
+	before.Close()
+	if err != nil {
+		return err
+	}
 	for i := range cfg.Repeat {
 		if err := m.resume(cfg, i, &cold, &warm); err != nil {
 			return err

@@ -194,7 +194,7 @@ class Rates:
     def __init__(self, data, name, threads, engine):
         self.ours, self.theirs, self.read, self.fma, self.info, self.top = {}, {}, {}, {}, {}, {}
         for run in data["runs"]:
-            if run["model"] != name or run["threads"] != threads:
+            if run["model"] != name or run["threads"] != threads or run["args"][:1] == ["prefix"]:
                 continue
             i = run["round"]
             if run["engine"] == "limits":
@@ -242,7 +242,7 @@ def tables(data, out=sys.stdout):
     seen = []
     for run in data["runs"]:
         key = (run["model"], run["threads"], run["engine"])
-        if run["engine"] not in ("limits", "samebit") and key not in seen:
+        if run["engine"] in NAMES.values() and key not in seen:
             seen.append(key)
     for name, threads, engine in seen:
         r = Rates(data, name, threads, engine)
