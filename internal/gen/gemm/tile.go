@@ -27,7 +27,7 @@ func tile(v isa, f format, rows int) {
 		name = fmt.Sprintf("tile%s%d%s", f.name, rows, v.name)
 	}
 	TEXT(name, NOSPLIT,
-		"func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)")
+		"func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)")
 	Pragma("noescape")
 	doc := fmt.Sprintf("%s is a tileFunc for tiles of %d rows", name, rows)
 	second := v.bytes() // from the first vector of columns to the second, in dst and src
@@ -45,6 +45,7 @@ func tile(v isa, f format, rows int) {
 	Doc(doc + ".")
 	dst, dstStride, src, srcStride := ptr("dst"), ptr("dstStride"), ptr("src"), ptr("srcStride")
 	a, aStride, b, next, tiles := ptr("a"), ptr("aStride"), ptr("b"), ptr("next"), ptr("tiles")
+	nextStep := ptr("nextStep")
 	acc := v.vecs(2 * rows)
 	w := v.vecs(2)
 	x := v.vec()
@@ -57,13 +58,13 @@ func tile(v isa, f format, rows int) {
 
 	step := func(u int) {
 		o := u * f.step
-		PREFETCHT1(at(next, o))
+		PREFETCHT1(at(next, 0))
 		switch f.name {
 		case "F32":
 			VMOVUPS(at(bp, o), w[0])
 			VMOVUPS(at(bp, o+v.bytes()), w[1])
 			if v.lanes == 16 {
-				PREFETCHT1(at(next, o+v.bytes()))
+				PREFETCHT1(at(next, v.bytes()))
 			}
 		case "BF16":
 			VMOVUPS(at(bp, o), w[1])
@@ -73,6 +74,7 @@ func tile(v isa, f format, rows int) {
 			VCVTPH2PS(at(bp, o), w[0])
 			VCVTPH2PS(at(bp, o+v.bytes()/2), w[1])
 		}
+		ADDQ(nextStep, next)
 		for r := range rows {
 			VBROADCASTSS(at(ap, (u*rows+r)*4), x)
 			VFMADD231PS(w[0], x, acc[2*r])
@@ -82,7 +84,6 @@ func tile(v isa, f format, rows int) {
 	advance := func(u int) {
 		ADDQ(U32(uint32(u*rows*4)), ap)
 		ADDQ(U32(uint32(u*f.step)), bp)
-		ADDQ(U32(uint32(u*f.step)), next)
 	}
 
 	Label("tile")
@@ -119,8 +120,6 @@ func tile(v isa, f format, rows int) {
 		ADDQ(dstStride, dst)
 	}
 	ADDQ(aStride, a)
-	Comment("later tiles find the prefetched lines in the cache already")
-	MOVQ(b, next)
 	DECQ(tiles)
 	JNZ(LabelRef("tile"))
 	VZEROUPPER()

@@ -59,7 +59,8 @@ func (ks *Kernels) Accumulate(s *Sum, t0, t1, p0, p1 int, scratch []float32) {
 // the columns in rest.
 func (ks *Kernels) accumulate(s *Sum, row, rows, tiles, p0, p1 int, piece, rest []float32) {
 	m, tile := rows*tiles, ks.tile[rows]
-	part := min(width, s.N-(p1-1)*width) // columns of the last panel
+	ahead := (4*ks.cols + tiles - 1) / tiles // bytes to prefetch per input and tile
+	part := min(width, s.N-(p1-1)*width)     // columns of the last panel
 	edge := row*s.LDC + (p1-1)*width
 	if part < width {
 		rest = rest[:m*width]
@@ -106,7 +107,7 @@ func (ks *Kernels) accumulate(s *Sum, row, rows, tiles, p0, p1 int, piece, rest 
 				if fromStride == 0 {
 					src = from
 				}
-				tile(at(c, o), stride, src, fromStride, &piece[0], n*rows*4, at(w, o), n, tiles, at(next, o))
+				tile(at(c, o), stride, src, fromStride, &piece[0], n*rows*4, at(w, o), n, tiles, uintptr(unsafe.Pointer(next))+uintptr(4*o*n), ahead)
 			}
 		}
 		k0 = k1

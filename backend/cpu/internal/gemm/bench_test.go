@@ -169,36 +169,4 @@ func BenchmarkPack(b *testing.B) {
 	}
 }
 
-// BenchmarkBatch computes a few rows with weights beyond the last cache: each
-// weight should be read once, at the speed of Gemv.
-func BenchmarkBatch(b *testing.B) {
-	r := rand.New(rand.NewPCG(10, 10))
-	const k, n = 1024, 3072
-	for _, s := range isa.Available()[1:] {
-		ks := For(s)
-		for _, dt := range dtypes {
-			cod := Codec(s, dt)
-			one := panel.Count(n) * cod.Bytes(k)
-			ring := max(1, (192<<20)/one)
-			_, w := packed(s, dt, n*ring, k)
-			for _, m := range []int{1, 2, 3, 4, 6, 8, 12, 16, 32} {
-				b.Run(fmt.Sprintf("%v/%v/%d", s, dt, m), func(b *testing.B) {
-					a, c := fill(r, m*k), make([]float32, m*n)
-					pa, scratch := make([]float32, ks.PackASize(m, k)), make([]float32, ks.ScratchSize(m, k))
-					i := 0
-					for b.Loop() {
-						d := best(200*time.Millisecond, func() {
-							ks.PackA(pa, a, k, m, k)
-							ks.Panels(c, n, n, pa, m, k, &cod, w[i*one:(i+1)*one], 0, n/width, scratch)
-							i = (i + 1) % ring
-						})
-						b.ReportMetric(float64(one)/float64(d), "GB/s")
-						b.ReportMetric(2*float64(m*n*k)/float64(d), "GFLOP/s")
-					}
-				})
-			}
-		}
-	}
-}
-
 func floatsAt(b []byte, i int) unsafe.Pointer { return unsafe.Pointer(&b[i]) }

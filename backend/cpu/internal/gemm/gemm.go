@@ -51,10 +51,10 @@ const maxRows = 14 // of a tile, over all instruction sets
 //	dst[t·R+r, j] = src[t·R+r, j] + Σ(chain from +0, i < n) a[t][i][r]·b[i][j]
 //
 // Rows of dst and src are dstStride and srcStride bytes apart (srcStride 0: one
-// row for all), tiles of a aStride bytes, rows of b 128 bytes. next is where the
-// weights needed after this call begin, of the same size as b's; it is only
-// prefetched and may be any address.
-type tileFunc func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// row for all), tiles of a aStride bytes, rows of b 128 bytes. From next on is what
+// the calls to come read: it is only prefetched, nextStep bytes further with every
+// input of every tile, and may be any address.
+type tileFunc func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 
 // pack4Func writes dst[i·dstStride/4 + r] = src[r·srcStride/4 + i] for r < 4
 // and i < n; n is a multiple of 8; strides are in bytes.
@@ -72,7 +72,7 @@ func For(s isa.Set) *Kernels {
 	}
 	ks := &Kernels{mr: 4, cols: width, side: packRows}
 	for r := 1; r <= ks.mr; r++ {
-		ks.tile[r] = func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, _ *float32) {
+		ks.tile[r] = func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, _ uintptr, _ int) {
 			genericTile(r, dst, dstStride, src, srcStride, a, aStride, b, n, tiles)
 		}
 	}

@@ -6,9 +6,9 @@
 
 #include "textflag.h"
 
-// func tile1NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tile1NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 1 rows by 16 columns.
-TEXT ·tile1NEON(SB), NOSPLIT, $0-80
+TEXT ·tile1NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -19,6 +19,7 @@ TEXT ·tile1NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -35,7 +36,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $4, R10
 	ADD $128, R11
-	ADD $128, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -57,14 +58,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tile2NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tile2NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 2 rows by 16 columns.
-TEXT ·tile2NEON(SB), NOSPLIT, $0-80
+TEXT ·tile2NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -75,6 +75,7 @@ TEXT ·tile2NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -95,7 +96,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $8, R10
 	ADD $128, R11
-	ADD $128, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -133,14 +134,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tile3NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tile3NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 3 rows by 16 columns.
-TEXT ·tile3NEON(SB), NOSPLIT, $0-80
+TEXT ·tile3NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -151,6 +151,7 @@ TEXT ·tile3NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -176,7 +177,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $12, R10
 	ADD $128, R11
-	ADD $128, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -230,14 +231,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tile4NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tile4NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 4 rows by 16 columns.
-TEXT ·tile4NEON(SB), NOSPLIT, $0-80
+TEXT ·tile4NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -248,6 +248,7 @@ TEXT ·tile4NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -276,7 +277,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $16, R10
 	ADD $128, R11
-	ADD $128, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -346,14 +347,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tile5NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tile5NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 5 rows by 16 columns.
-TEXT ·tile5NEON(SB), NOSPLIT, $0-80
+TEXT ·tile5NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -364,6 +364,7 @@ TEXT ·tile5NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -397,7 +398,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $20, R10
 	ADD $128, R11
-	ADD $128, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -483,14 +484,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tile6NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tile6NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 6 rows by 16 columns.
-TEXT ·tile6NEON(SB), NOSPLIT, $0-80
+TEXT ·tile6NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -501,6 +501,7 @@ TEXT ·tile6NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -538,7 +539,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $24, R10
 	ADD $128, R11
-	ADD $128, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -640,7 +641,6 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
@@ -824,9 +824,9 @@ loop:
 	BNE group
 	RET
 
-// func tileBF161NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileBF161NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 1 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF161NEON(SB), NOSPLIT, $0-80
+TEXT ·tileBF161NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -837,6 +837,7 @@ TEXT ·tileBF161NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 	MOVD $0xffff0000, R15
 	VDUP R15, V31.S4
 
@@ -859,7 +860,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $4, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -881,14 +882,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tileBF162NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileBF162NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 2 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF162NEON(SB), NOSPLIT, $0-80
+TEXT ·tileBF162NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -899,6 +899,7 @@ TEXT ·tileBF162NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 	MOVD $0xffff0000, R15
 	VDUP R15, V31.S4
 
@@ -925,7 +926,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $8, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -963,14 +964,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tileBF163NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileBF163NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 3 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF163NEON(SB), NOSPLIT, $0-80
+TEXT ·tileBF163NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -981,6 +981,7 @@ TEXT ·tileBF163NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 	MOVD $0xffff0000, R15
 	VDUP R15, V31.S4
 
@@ -1012,7 +1013,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $12, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -1066,14 +1067,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tileBF164NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileBF164NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 4 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF164NEON(SB), NOSPLIT, $0-80
+TEXT ·tileBF164NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1084,6 +1084,7 @@ TEXT ·tileBF164NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 	MOVD $0xffff0000, R15
 	VDUP R15, V31.S4
 
@@ -1118,7 +1119,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $16, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -1188,14 +1189,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tileBF165NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileBF165NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 5 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF165NEON(SB), NOSPLIT, $0-80
+TEXT ·tileBF165NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1206,6 +1206,7 @@ TEXT ·tileBF165NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 	MOVD $0xffff0000, R15
 	VDUP R15, V31.S4
 
@@ -1245,7 +1246,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $20, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -1331,14 +1332,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tileBF166NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileBF166NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 6 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF166NEON(SB), NOSPLIT, $0-80
+TEXT ·tileBF166NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1349,6 +1349,7 @@ TEXT ·tileBF166NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 	MOVD $0xffff0000, R15
 	VDUP R15, V31.S4
 
@@ -1392,7 +1393,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $24, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -1494,7 +1495,6 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
@@ -1703,9 +1703,9 @@ loop:
 	BNE group
 	RET
 
-// func tileF161NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileF161NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 1 rows by 16 columns; b are F16 weights.
-TEXT ·tileF161NEON(SB), NOSPLIT, $0-80
+TEXT ·tileF161NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1716,6 +1716,7 @@ TEXT ·tileF161NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -1736,7 +1737,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $4, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -1758,14 +1759,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tileF162NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileF162NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 2 rows by 16 columns; b are F16 weights.
-TEXT ·tileF162NEON(SB), NOSPLIT, $0-80
+TEXT ·tileF162NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1776,6 +1776,7 @@ TEXT ·tileF162NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -1800,7 +1801,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $8, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -1838,14 +1839,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tileF163NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileF163NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 3 rows by 16 columns; b are F16 weights.
-TEXT ·tileF163NEON(SB), NOSPLIT, $0-80
+TEXT ·tileF163NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1856,6 +1856,7 @@ TEXT ·tileF163NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -1885,7 +1886,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $12, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -1939,14 +1940,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tileF164NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileF164NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 4 rows by 16 columns; b are F16 weights.
-TEXT ·tileF164NEON(SB), NOSPLIT, $0-80
+TEXT ·tileF164NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1957,6 +1957,7 @@ TEXT ·tileF164NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -1989,7 +1990,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $16, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -2059,14 +2060,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tileF165NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileF165NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 5 rows by 16 columns; b are F16 weights.
-TEXT ·tileF165NEON(SB), NOSPLIT, $0-80
+TEXT ·tileF165NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -2077,6 +2077,7 @@ TEXT ·tileF165NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -2114,7 +2115,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $20, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -2200,14 +2201,13 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET
 
-// func tileF166NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)
+// func tileF166NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
 // A tileFunc for tiles of 6 rows by 16 columns; b are F16 weights.
-TEXT ·tileF166NEON(SB), NOSPLIT, $0-80
+TEXT ·tileF166NEON(SB), NOSPLIT, $0-88
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -2218,6 +2218,7 @@ TEXT ·tileF166NEON(SB), NOSPLIT, $0-80
 	MOVD n+56(FP), R7
 	MOVD tiles+64(FP), R8
 	MOVD next+72(FP), R9
+	MOVD nextStep+80(FP), R19
 
 tile:
 	VEOR V0.B16, V0.B16, V0.B16
@@ -2259,7 +2260,7 @@ loop:
 	PRFM (R9), PLDL2KEEP
 	ADD $24, R10
 	ADD $64, R11
-	ADD $64, R9
+	ADD R19, R9
 	WORD $0x4f9c1300 // FMLA V28.S[0], V24.S4, V0.S4
 	WORD $0x4f9c1321 // FMLA V28.S[0], V25.S4, V1.S4
 	WORD $0x4f9c1342 // FMLA V28.S[0], V26.S4, V2.S4
@@ -2361,7 +2362,6 @@ loop:
 	ADD R3, R2
 	ADD R1, R0
 	ADD R5, R4
-	MOVD R6, R9
 	SUBS $1, R8
 	BNE tile
 	RET

@@ -64,17 +64,11 @@ func (ks *Kernels) Panels(c []float32, ldc, n int, pa []float32, m, k int, cod *
 	j.slice, j.totals = scratch[:kb*width], scratch[kb*width:]
 	clear(j.zero)
 
-	size, big, small := ks.split(m)
-	step, most := ks.Group(m, k), chunkRows/ks.mr
+	total, most := ks.Tiles(m), chunkRows/ks.mr
+	step, chunks := ks.Group(m, k), (total+most-1)/most
 	for p := p0; p < p1; p += step {
-		// Chunks of tiles of equal size: first the big ones, then the small.
-		row := 0
-		for _, g := range [2]struct{ rows, tiles int }{{size + 1, big}, {size, small}} {
-			for t := 0; t < g.tiles; t += most {
-				tiles := min(most, g.tiles-t)
-				j.chunk(p, min(p+step, p1), row, g.rows, tiles)
-				row += g.rows * tiles
-			}
+		for c := range chunks {
+			j.chunk(p, min(p+step, p1), m, total*c/chunks, total*(c+1)/chunks)
 		}
 	}
 }
@@ -95,29 +89,34 @@ type job struct {
 	totals []float32 // [group][rows of a chunk][32]
 }
 
-// chunk computes panels [p, q) for tiles·rows rows from row on. For each slice
-// of 128 inputs every tile takes one block of its chains: the totals of all
-// blocks but the last are kept in scratch memory.
-func (j *job) chunk(p, q, row, rows, tiles int) {
-	m := rows * tiles
-	tile, step, input := j.ks.tile[rows], j.ks.cols, width*4
+// part is a run of tiles of equal size.
+type part struct{ row, rows, tiles int }
+
+// chunk computes panels [p, q) for tiles [t0, t1) of the m rows. For each slice of
+// 128 inputs every tile takes one block of its chains, so that a slice is read, and
+// expanded, once: the totals of all blocks but the last are kept in scratch memory.
+func (j *job) chunk(p, q, m, t0, t1 int) {
+	size, big, _ := j.ks.split(m)
+	row := t0*size + min(t0, big)
+	m = t1*size + min(t1, big) - row
+	parts := [2]part{{row, size + 1, max(0, min(t1, big)-t0)}, {0, size, max(0, t1-max(t0, big))}}
+	parts[1].row = row + parts[0].rows*parts[0].tiles
+	kernels, step := &j.ks.tile, j.ks.cols
 	panelStep, expand := step*4, j.cod.Expand != nil
-	if f := j.fused(tiles); f != nil {
-		tile, step, panelStep, input, expand = f.tile[rows], f.step, f.panelStep, width*2, false
+	if f := j.fused(t1 - t0); f != nil {
+		kernels, step, panelStep, expand = &f.tile, f.step, f.panelStep, false
 	}
 	passes := width / j.ks.cols
+	calls := passes * (t1 - t0) * j.k
+	ahead := (j.bytes + calls - 1) / calls // bytes to prefetch with every input of a tile
 	for k0 := 0; k0 < j.k; k0 += kb {
 		n := min(kb, j.k-k0)
-		a := &j.pa[row*j.k+k0*rows]
 		for i := p; i < q; i++ {
-			var b, next unsafe.Pointer
+			b := unsafe.Pointer(&j.panels[j.at(i, k0)])
+			next := j.following(p, q, i, k0)
 			if expand {
 				j.cod.Expand(j.slice, j.panels[i*j.bytes:(i+1)*j.bytes], j.k, k0, n)
 				b = unsafe.Pointer(&j.slice[0])
-				next = b
-			} else {
-				b = unsafe.Pointer(&j.panels[i*j.bytes+k0*input])
-				next = j.following(p, q, i, k0, input)
 			}
 			t := &j.totals[(i-p)*m*width]
 			src, srcStride := t, width*4
@@ -131,8 +130,16 @@ func (j *job) chunk(p, q, row, rows, tiles int) {
 				dst, dstStride = &j.c[o], j.ldc*4
 			}
 			for s := range passes {
-				tile(at(dst, s*step), dstStride, at(src, s*step), srcStride, a, j.k*rows*4,
-					(*float32)(unsafe.Add(b, s*panelStep)), n, tiles, (*float32)(unsafe.Add(next, s*panelStep)))
+				w := (*float32)(unsafe.Add(b, s*panelStep))
+				for _, g := range parts {
+					if g.tiles == 0 {
+						continue
+					}
+					r := g.row - row
+					kernels[g.rows](at(dst, s*step+r*dstStride/4), dstStride, at(src, s*step+r*srcStride/4), srcStride,
+						&j.pa[g.row*j.k+k0*g.rows], j.k*g.rows*4, w, n, g.tiles, next, ahead)
+					next += uintptr(g.tiles * n * ahead)
+				}
 			}
 		}
 	}
@@ -145,18 +152,23 @@ func (j *job) chunk(p, q, row, rows, tiles int) {
 	}
 }
 
+// at is where the weights of panel i begin from input k0 on; for some block formats it
+// is only near.
+func (j *job) at(i, k0 int) int { return i*j.bytes + k0*j.bytes/j.k }
+
 // following returns the address of the weights that chunk reads after those of
 // panel i from input k0 on.
-func (j *job) following(p, q, i, k0, input int) unsafe.Pointer {
+func (j *job) following(p, q, i, k0 int) uintptr {
+	to := j.at(i, k0)
 	switch k1 := k0 + kb; {
 	case i+1 < q:
-		return unsafe.Pointer(&j.panels[(i+1)*j.bytes+k0*input])
+		to = j.at(i+1, k0)
 	case k1 < j.k:
-		return unsafe.Pointer(&j.panels[p*j.bytes+k1*input])
+		to = j.at(p, k1)
 	case q < j.p1:
-		return unsafe.Pointer(&j.panels[q*j.bytes])
+		to = j.at(q, 0)
 	}
-	return unsafe.Pointer(&j.panels[i*j.bytes+k0*input])
+	return uintptr(unsafe.Pointer(&j.panels[to]))
 }
 
 // fused returns the tiles that read the codec's panels as they are, or nil.

@@ -89,10 +89,11 @@ func tile(f string, rows int) {
 		name, doc, step = fmt.Sprintf("tileF16%dNEON", rows), "by 16 columns; b are F16 weights.", width*2
 	}
 	text(fmt.Sprintf("A tileFunc for tiles of %d rows %s", rows, doc), name,
-		"(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next *float32)", 80)
+		"(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)", 88)
 	for i, p := range []string{"dst", "dstStride", "src", "srcStride", "a", "aStride", "b", "n", "tiles", "next"} {
 		emit("MOVD %s+%d(FP), R%d", p, i*8, i)
 	}
+	emit("MOVD nextStep+80(FP), R19")
 	if f == "BF16" {
 		emit("MOVD $0xffff0000, R15")
 		emit("VDUP R15, V31.S4")
@@ -138,7 +139,7 @@ func tile(f string, rows int) {
 	emit("PRFM (R9), PLDL2KEEP")
 	emit("ADD $%d, R10", rows*4)
 	emit("ADD $%d, R11", step)
-	emit("ADD $%d, R9", step)
+	emit("ADD R19, R9")
 	for r, e := range in {
 		for c := range 4 {
 			fmlaElem(4*r+c, 24+c, e.reg, e.i)
@@ -161,7 +162,6 @@ func tile(f string, rows int) {
 		emit("ADD R1, R0")
 	}
 	emit("ADD R5, R4")
-	emit("MOVD R6, R9")
 	emit("SUBS $1, R8")
 	emit("BNE tile")
 	emit("RET")
