@@ -5,8 +5,10 @@
 #
 # PART   numpy    a Python environment with numpy (OpenBLAS), threadpoolctl, gguf and safetensors
 #        llama    llama.cpp, built from the source package of llama-cpp-python, and llama_perf     5-15 minutes
+#        server   llama-server of the same sources, for prompts that begin like one before             10-30 minutes; needs llama
 #        torch    PyTorch and transformers (the registry has CUDA builds only)                     5.6 GB
-#        models   random qwen3-0.6b and SmolLM2-135M in every type the benchmarks use               9 GB; needs numpy and llama
+#        models   random qwen3-0.6b and SmolLM2-135M in every type the benchmarks use, and a
+#                 random hybrid qwen3.5-0.8b in f32                                                12 GB; needs numpy and llama
 #        membw    the machine's limits: the memory read-bandwidth loop and the FMA peak
 # All parts when none is named. What is there already is left alone, so a second run takes seconds.
 # CACHE  ${XDG_CACHE_HOME:-~/.cache}/samebit-bench by default.
@@ -20,7 +22,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/samebit-bench
 jobs=${JOBS:-2}
 llama_version=0.3.36
 
-usage() { sed -n '2,16p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//' >&2; exit 2; }
+usage() { sed -n '2,18p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//' >&2; exit 2; }
 say() { echo "install: $*" >&2; }
 fail() { say "$*"; exit 1; }
 
@@ -31,9 +33,9 @@ while getopts c:h opt; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || set -- numpy llama torch models membw
+[ $# -gt 0 ] || set -- numpy llama server torch models membw
 for part; do
-    case $part in numpy | llama | torch | models | membw) ;; *) usage ;; esac
+    case $part in numpy | llama | server | torch | models | membw) ;; *) usage ;; esac
 done
 mkdir -p "$cache"
 cache=$(cd "$cache" && pwd -P) # resolved: the build of llama.cpp breaks when its path holds a symbolic link
@@ -96,6 +98,15 @@ install_llama() {
     fi
 }
 
+install_server() {
+    local build=$cache/llama-build
+    [ -e "$build/bin/libllama.so" ] || install_llama
+    [ ! -x "$build/bin/llama-server" ] || return 0
+    PATH=$cache/venv/bin:$PATH
+    say "building llama-server with $jobs jobs: log in $build-server.log"
+    cmake --build "$build" --target llama-server -j "$jobs" >"$build-server.log" 2>&1 || fail "llama-server does not build: see $build-server.log"
+}
+
 # make_file OUT COMMAND...: runs COMMAND, in which OUT.part stands for the output, and names it OUT once it is whole.
 make_file() {
     local out=$1
@@ -116,6 +127,7 @@ install_models() {
     make_file "$m-hf-f32" "$py" "$here/gen_weights.py" --shape qwen3-0.6b --out "$m-hf-f32.part" --dtype f32
     for t in bf16 q8_0 q4_0; do make_file "$m-$t.gguf" "$py" "$here/gguf_retype.py" "$m-f32.gguf" "$m-$t.gguf.part" $t; done
     make_file "$m-q4_k_m.gguf" "$cache/llama_perf" --quantize "$m-f32.gguf" "$m-q4_k_m.gguf.part" q4_k_m "$jobs"
+    make_file "$models/qwen3.5-0.8b-f32.gguf" "$py" "$here/gen_weights.py" --shape qwen3.5-0.8b --gguf "$models/qwen3.5-0.8b-f32.gguf.part" --gguf-type f32
 
     m=$models/smollm2-135m
     make_file "$m-q4_1.gguf" fetch_smollm2 "$m-q4_1.gguf.part"
