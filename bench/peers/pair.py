@@ -38,16 +38,17 @@ WORTH = 1.03  # a setting counts as better than the default from here on
 def lines(cmd):
     """The JSON objects that a command prints, one a line."""
     env = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
-    out = subprocess.run(cmd, check=True, stdout=subprocess.PIPE, env=env, text=True).stdout
-    for line in out.splitlines():
+    done = subprocess.run(cmd, stdout=subprocess.PIPE, env=env, text=True)
+    if done.returncode:
+        sys.exit(f"this failed with status {done.returncode}: {' '.join(cmd)}")
+    for line in done.stdout.splitlines():
         try:
             yield json.loads(line)
         except ValueError:
             continue
 
 
-def machine(samebit):
-    cpu = ""
+def machine(a):
     try:
         with open("/proc/cpuinfo") as f:
             info = f.read()
@@ -55,9 +56,10 @@ def machine(samebit):
         cpu += ", AVX-512" if re.search(r"\bavx512f\b", info) else ", AVX2" if re.search(r"\bavx2\b", info) else ""
     except (OSError, AttributeError):
         cpu = platform.processor()
-    with open(samebit, "rb") as f:
+    with open(a.samebit, "rb") as f:
         digest = hashlib.sha256(f.read()).hexdigest()[:16]
-    return {"processor": cpu, "processors": len(os.sched_getaffinity(0)), "system": platform.platform(), "samebit": digest}
+    return {"processor": cpu, "processors": len(os.sched_getaffinity(0)), "system": platform.platform(), "samebit": digest,
+            "llama": ", ".join(sorted(n for n in os.listdir(a.cache) if n.startswith("llama_cpp_python-")))}
 
 
 class File:
@@ -71,7 +73,7 @@ class File:
             if self.data.get("pair") != 1:
                 sys.exit(f"{path} is not a file of pair.py --json")
             was = self.data["machine"]
-            for key in ("processor", "processors", "samebit"):
+            for key in ("processor", "processors", "samebit", "llama"):
                 if here and was[key] != here[key]:
                     sys.exit(f"{path} was measured with {key} {was[key]}, this is {here[key]}: name another file")
 
@@ -192,11 +194,12 @@ class Rates:
     """Rates of a model by round: of ours, of the peer by setting, and the limits."""
 
     def __init__(self, data, name, threads, engine):
-        self.ours, self.theirs, self.read, self.fma, self.info, self.top = {}, {}, {}, {}, {}, {}
+        self.ours, self.theirs, self.read, self.fma, self.info, self.top, self.load = {}, {}, {}, {}, {}, {}, []
         for run in data["runs"]:
             if run["model"] != name or run["threads"] != threads or run["args"][:1] == ["prefix"]:
                 continue
             i = run["round"]
+            self.load.append(run["load"])
             if run["engine"] == "limits":
                 self.read[i], self.fma[i] = run["results"][0]["rate"], run["results"][1]["rate"]
             elif run["engine"] == "samebit" or run["engine"] == engine:
@@ -254,7 +257,7 @@ def model_tables(r, name, threads, engine, out):
     read, fma = statistics.median(r.read.values()), statistics.median(r.fma.values())
     plain = "" if engine == "PyTorch" else "default"
     rounds = len(r.read)
-    print(f"{name}, {threads} threads, {rounds} rounds, tokens/s; read bandwidth {read:.1f} GB/s, FMA peak {fma:.0f} GFLOP/s\n", file=out)
+    print(f"{name}, {threads} threads, {rounds} rounds, tokens/s; read bandwidth {read:.1f} GB/s, FMA peak {fma:.0f} GFLOP/s, load average {min(r.load):.1f} to {max(r.load):.1f}\n", file=out)
     print(f"| | samebit | {engine} | ratio | its best setting | | ratio |\n|---|---|---|---|---|---|---|", file=out)
     keys = sorted((k for k in r.ours if k[0][0] in ORDER), key=lambda k: (ORDER[k[0][0]], k[0][1], k[0][2], k[0][3], k[1] != "f32"))
     for key, kv in keys:
@@ -326,7 +329,7 @@ def main():
         return
     if bad := set(a.tests.split(",")) - {"decode", "prefill", "batch"}:
         sys.exit(f"--tests {','.join(bad)}: have decode, prefill and batch")
-    f = File(a.json, machine(a.samebit))
+    f = File(a.json, machine(a))
     for name in a.models:
         measure(a, f, name)
     tables(f.data)

@@ -157,7 +157,7 @@ def main():
         sys.exit(f"--settings {','.join(bad)}: have {', '.join(pair.SETTINGS)}")
     if not os.access(os.path.join(a.cache, "llama-build", "bin", SERVER), os.X_OK):
         sys.exit(f"no {SERVER}: bench/peers/install.sh server")
-    f = pair.File(a.json, pair.machine(a.samebit))
+    f = pair.File(a.json, pair.machine(a))
     for name in a.models:
         measure(a, f, name)
     tables(f.data)
