@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"samebit/checkpoint"
@@ -345,11 +346,16 @@ func edited(t testing.TB, file []byte, change func(list []checkpoint.Entry, meta
 
 // smallAdapter is the file of an adapter that no model has.
 func smallAdapter(t testing.TB) []byte {
-	t.Helper()
 	c := smallConfig()
 	c.Rank, c.RoPE, c.PositionInvariant = 2, &RoPE{Model: true, Dim: 4}, true
 	c.Exact = &Exact{Sets: 2, Ways: 2, Probe: 1}
-	a := &Adapter{Config: c, Layers: []int{1, 4}, Base: state.ID{1, 2}}
+	return adapterFile(t, c, Manifest{})
+}
+
+// adapterFile is the file of an adapter of two layers.
+func adapterFile(t testing.TB, c Config, m Manifest) []byte {
+	t.Helper()
+	a := &Adapter{Manifest: m, Config: c, Layers: []int{1, 4}, Base: state.ID{1, 2}}
 	for i := range 2 {
 		p, err := NewParams(c, uint64(i))
 		if err != nil {
@@ -436,12 +442,33 @@ func TestAdapterRefuses(t *testing.T) {
 }
 
 func FuzzReadAdapter(f *testing.F) {
-	file := smallAdapter(f)
-	f.Add(file)
-	f.Add(file[:len(file)/2])
-	for _, n := range []int{9, 60, 200, 500, 900, len(file) - 3} {
-		b := bytes.Clone(file)
-		b[n] ^= 0x11
+	delta := deltaSmall()
+	bare := delta
+	bare.AddressRank, bare.PositionInvariant = 0, true
+	white := smallConfig()
+	white.AddressRank = 2
+	fitted := Manifest{Retrofit: RetrofitManifest{Calibrated: []int{4}, TrainChunks: 3, CodeInit: "whitened", CodeInitTokens: 256, Validation: map[string]float64{"cosine": 0.5}}}
+	var seeds [][]byte
+	for _, file := range [][]byte{smallAdapter(f), adapterFile(f, delta, fitted), adapterFile(f, bare, Manifest{}), adapterFile(f, white, fitted)} {
+		seeds = append(seeds, file, file[:len(file)/2])
+		for _, n := range []int{9, 60, 200, 500, 900, len(file) - 3} {
+			b := bytes.Clone(file)
+			b[n] ^= 0x11
+			seeds = append(seeds, b)
+		}
+	}
+	for _, both := range []bool{false, true} { // a file says twice of what format it is
+		foreign := func(file []byte, from, to string) []byte {
+			return edited(f, file, func(list []checkpoint.Entry, meta map[string]string) []checkpoint.Entry {
+				if meta["format"] = to; both {
+					meta["qcc"] = strings.Replace(meta["qcc"], from, to, 1)
+				}
+				return list
+			})
+		}
+		seeds = append(seeds, foreign(adapterFile(f, delta, fitted), deltaFormat, adapterFormat), foreign(adapterFile(f, white, fitted), adapterFormat, deltaFormat))
+	}
+	for _, b := range seeds {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
