@@ -8,8 +8,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// tiles generates the tile kernels: up to 6 rows by 16 columns in 12 of the 16
-// AVX2 registers, up to 14 rows by 32 columns in 28 of the 32 of AVX-512.
+// tiles generates the tile kernels: up to 3 rows by 32 columns and up to 6 by 16 in 12
+// of the 16 AVX2 registers, up to 14 rows by 32 columns in 28 of the 32 of AVX-512. Few
+// rows by 16 columns would have too few chains to hide the latency of FMA.
 func tiles(f format) {
 	for r := 1; r <= 6; r++ {
 		tile(avx2, f, r)
@@ -17,6 +18,14 @@ func tiles(f format) {
 	for r := 1; r <= 14; r++ {
 		tile(avx512, f, r)
 	}
+}
+
+// wide says how many rows of 32 columns the registers hold.
+func wide(v isa) int {
+	if v.lanes == 16 {
+		return 14
+	}
+	return 3
 }
 
 // tile generates a tile kernel on the panels of one format. 16-bit weights are
@@ -30,14 +39,20 @@ func tile(v isa, f format, rows int) {
 		"func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)")
 	Pragma("noescape")
 	doc := fmt.Sprintf("%s is a tileFunc for tiles of %d rows", name, rows)
-	second := v.bytes() // from the first vector of columns to the second, in dst and src
-	if v.lanes == 16 {
+	vecs := 2
+	if rows <= wide(v) {
+		vecs = width / v.lanes
 		doc += " by 32 columns"
 	} else if f.name == "BF16" {
-		second = 64
 		doc += " by columns 0-7 and 16-23 after dst"
 	} else {
 		doc += " by 16 columns"
+	}
+	column := func(i int) int { // of vector i
+		if f.name == "BF16" {
+			return i%(vecs/2)*v.lanes + i/(vecs/2)*width/2
+		}
+		return i * v.lanes
 	}
 	if f.name != "F32" {
 		doc += "; b are " + f.name + " weights"
@@ -46,39 +61,70 @@ func tile(v isa, f format, rows int) {
 	dst, dstStride, src, srcStride := ptr("dst"), ptr("dstStride"), ptr("src"), ptr("srcStride")
 	a, aStride, b, next, tiles := ptr("a"), ptr("aStride"), ptr("b"), ptr("next"), ptr("tiles")
 	nextStep := ptr("nextStep")
-	acc := v.vecs(2 * rows)
-	w := v.vecs(2)
-	x := v.vec()
+	acc := v.vecs(vecs * rows)
 	ap, bp, cnt := GP64(), GP64(), GP64()
 
+	// The weights of an input meet all rows before (vecs 2) or one after the other, as
+	// registers are left for.
+	var w, x []reg.VecVirtual
 	var mask reg.VecVirtual
-	if f.name == "BF16" {
+	if vecs == 2 {
+		w, x = v.vecs(2), v.vecs(1)
+	} else {
+		w, x = v.vecs(1), v.vecs(rows)
+	}
+	if f.name == "BF16" && vecs == 2 {
 		mask = v.mask()
 	}
 
 	step := func(u int) {
 		o := u * f.step
 		PREFETCHT1(at(next, 0))
-		switch f.name {
-		case "F32":
-			VMOVUPS(at(bp, o), w[0])
-			VMOVUPS(at(bp, o+v.bytes()), w[1])
-			if v.lanes == 16 {
-				PREFETCHT1(at(next, v.bytes()))
+		if f.step*vecs*v.lanes/width > 64 {
+			PREFETCHT1(at(next, 64))
+		}
+		if vecs == 2 {
+			switch f.name {
+			case "F32":
+				VMOVUPS(at(bp, o), w[0])
+				VMOVUPS(at(bp, o+v.bytes()), w[1])
+			case "BF16":
+				VMOVUPS(at(bp, o), w[1])
+				VPSLLD(Imm(16), w[1], w[0])
+				v.and(mask, w[1], w[1])
+			case "F16":
+				VCVTPH2PS(at(bp, o), w[0])
+				VCVTPH2PS(at(bp, o+v.bytes()/2), w[1])
 			}
-		case "BF16":
-			VMOVUPS(at(bp, o), w[1])
-			VPSLLD(Imm(16), w[1], w[0])
-			v.and(mask, w[1], w[1])
-		case "F16":
-			VCVTPH2PS(at(bp, o), w[0])
-			VCVTPH2PS(at(bp, o+v.bytes()/2), w[1])
+			ADDQ(nextStep, next)
+			for r := range rows {
+				VBROADCASTSS(at(ap, (u*rows+r)*4), x[0])
+				VFMADD231PS(w[0], x[0], acc[2*r])
+				VFMADD231PS(w[1], x[0], acc[2*r+1])
+			}
+			return
 		}
 		ADDQ(nextStep, next)
 		for r := range rows {
-			VBROADCASTSS(at(ap, (u*rows+r)*4), x)
-			VFMADD231PS(w[0], x, acc[2*r])
-			VFMADD231PS(w[1], x, acc[2*r+1])
+			VBROADCASTSS(at(ap, (u*rows+r)*4), x[r])
+		}
+		for i := range vecs {
+			switch f.name {
+			case "F32":
+				VMOVUPS(at(bp, o+i*v.bytes()), w[0])
+			case "BF16":
+				VMOVUPS(at(bp, o+i%(vecs/2)*v.bytes()), w[0])
+				if i < vecs/2 {
+					VPSLLD(Imm(16), w[0], w[0])
+				} else {
+					VPAND(upper(), w[0], w[0])
+				}
+			case "F16":
+				VCVTPH2PS(at(bp, o+i*v.bytes()/2), w[0])
+			}
+			for r := range rows {
+				VFMADD231PS(w[0], x[r], acc[vecs*r+i])
+			}
 		}
 	}
 	advance := func(u int) {
@@ -112,10 +158,12 @@ func tile(v isa, f format, rows int) {
 	Label("add")
 	Comment("dst = src + acc")
 	for r := range rows {
-		VADDPS(at(src, 0), acc[2*r], acc[2*r])
-		VADDPS(at(src, second), acc[2*r+1], acc[2*r+1])
-		VMOVUPS(acc[2*r], at(dst, 0))
-		VMOVUPS(acc[2*r+1], at(dst, second))
+		for i, c := range acc[vecs*r : vecs*(r+1)] {
+			VADDPS(at(src, column(i)*4), c, c)
+		}
+		for i, c := range acc[vecs*r : vecs*(r+1)] {
+			VMOVUPS(c, at(dst, column(i)*4))
+		}
 		ADDQ(srcStride, src)
 		ADDQ(dstStride, dst)
 	}
@@ -124,4 +172,17 @@ func tile(v isa, f format, rows int) {
 	JNZ(LabelRef("tile"))
 	VZEROUPPER()
 	RET()
+}
+
+var uppers Mem
+
+// upper is the mask of the BF16 kernels in memory, for AVX2.
+func upper() Mem {
+	if uppers.Symbol.Name == "" {
+		uppers = GLOBL("upper", RODATA|NOPTR)
+		for i := range 8 {
+			DATA(4*i, U32(0xffff0000))
+		}
+	}
+	return uppers
 }

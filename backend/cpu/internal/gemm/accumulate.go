@@ -59,8 +59,9 @@ func (ks *Kernels) Accumulate(s *Sum, t0, t1, p0, p1 int, scratch []float32) {
 // the columns in rest.
 func (ks *Kernels) accumulate(s *Sum, row, rows, tiles, p0, p1 int, piece, rest []float32) {
 	m, tile := rows*tiles, ks.tile[rows]
-	ahead := (4*ks.cols + tiles - 1) / tiles // bytes to prefetch per input and tile
-	part := min(width, s.N-(p1-1)*width)     // columns of the last panel
+	cols := width / ks.passes(rows)
+	ahead := (4*cols + tiles - 1) / tiles // bytes to prefetch per input and tile
+	part := min(width, s.N-(p1-1)*width)  // columns of the last panel
 	edge := row*s.LDC + (p1-1)*width
 	if part < width {
 		rest = rest[:m*width]
@@ -102,7 +103,7 @@ func (ks *Kernels) accumulate(s *Sum, row, rows, tiles, p0, p1 int, piece, rest 
 			if s.Fresh && b == 0 {
 				from, fromStride = &zeros[0], 0
 			}
-			for o := 0; o < width; o += ks.cols {
+			for o := 0; o < width; o += cols {
 				src := at(from, o)
 				if fromStride == 0 {
 					src = from

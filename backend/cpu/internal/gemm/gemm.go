@@ -25,7 +25,7 @@ const (
 // may be used by any number of threads.
 type Kernels struct {
 	mr   int // most rows of a tile
-	cols int // columns of a tile, a divisor of 32
+	wide int // most rows of a tile of 32 columns; tiles of more rows have 16
 	tile [maxRows + 1]tileFunc
 	rows pack4Func // nil: plain Go
 	side packRowsFunc
@@ -35,8 +35,8 @@ type Kernels struct {
 
 // fusedTiles are tile kernels on the panels of one format of this package: for
 // few rows widening weights in registers beats expanding a slice first. Their b
-// and next point at weights of that format. Pass i of a panel starts at column
-// i·step and at byte i·panelStep of an input's weights.
+// points at weights of that format. Of tiles of 16 columns, the second half of a
+// panel starts at column step and at byte panelStep of an input's weights.
 type fusedTiles struct {
 	name            string
 	step, panelStep int
@@ -70,13 +70,21 @@ func For(s isa.Set) *Kernels {
 	if ks, ok := native(s); ok {
 		return ks
 	}
-	ks := &Kernels{mr: 4, cols: width, side: packRows}
+	ks := &Kernels{mr: 4, wide: 4, side: packRows}
 	for r := 1; r <= ks.mr; r++ {
 		ks.tile[r] = func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, _ uintptr, _ int) {
 			genericTile(r, dst, dstStride, src, srcStride, a, aStride, b, n, tiles)
 		}
 	}
 	return ks
+}
+
+// passes is how many tiles of so many rows side by side cover a panel.
+func (ks *Kernels) passes(rows int) int {
+	if rows <= ks.wide {
+		return 1
+	}
+	return 2
 }
 
 // split says how m rows are cut: big tiles of size+1 rows, then small ones of

@@ -12,7 +12,7 @@ func native(s isa.Set) (*Kernels, bool) {
 	if s != isa.NEON {
 		return nil, false
 	}
-	return &Kernels{mr: 6, cols: 16, rows: pack4NEON, side: packRows, tile: [maxRows + 1]tileFunc{
+	return &Kernels{mr: 6, rows: pack4NEON, side: packRows, tile: [maxRows + 1]tileFunc{
 		1: tile1NEON, 2: tile2NEON, 3: tile3NEON, 4: tile4NEON, 5: tile5NEON, 6: tile6NEON,
 	}, fused: [2]fusedTiles{
 		{name: "bf16", step: 8, panelStep: 32, tile: [maxRows + 1]tileFunc{1: tileBF161NEON, 2: tileBF162NEON, 3: tileBF163NEON, 4: tileBF164NEON, 5: tileBF165NEON, 6: tileBF166NEON}},

@@ -101,14 +101,15 @@ func (j *job) chunk(p, q, m, t0, t1 int) {
 	m = t1*size + min(t1, big) - row
 	parts := [2]part{{row, size + 1, max(0, min(t1, big)-t0)}, {0, size, max(0, t1-max(t0, big))}}
 	parts[1].row = row + parts[0].rows*parts[0].tiles
-	kernels, step := &j.ks.tile, j.ks.cols
-	panelStep, expand := step*4, j.cod.Expand != nil
+	kernels, step, panelStep, expand := &j.ks.tile, width/2, width*2, j.cod.Expand != nil
 	if f := j.fused(t1 - t0); f != nil {
 		kernels, step, panelStep, expand = &f.tile, f.step, f.panelStep, false
 	}
-	passes := width / j.ks.cols
-	calls := passes * (t1 - t0) * j.k
-	ahead := (j.bytes + calls - 1) / calls // bytes to prefetch with every input of a tile
+	inputs := 0 // of all tiles
+	for _, g := range parts {
+		inputs += j.k * g.tiles * j.ks.passes(g.rows)
+	}
+	ahead := (j.bytes + inputs - 1) / inputs // bytes to prefetch with each
 	for k0 := 0; k0 < j.k; k0 += kb {
 		n := min(kb, j.k-k0)
 		for i := p; i < q; i++ {
@@ -129,15 +130,14 @@ func (j *job) chunk(p, q, m, t0, t1 int) {
 				_ = j.c[o+(m-1)*j.ldc+width-1]
 				dst, dstStride = &j.c[o], j.ldc*4
 			}
-			for s := range passes {
-				w := (*float32)(unsafe.Add(b, s*panelStep))
-				for _, g := range parts {
-					if g.tiles == 0 {
-						continue
-					}
-					r := g.row - row
+			for _, g := range parts {
+				if g.tiles == 0 {
+					continue
+				}
+				r := g.row - row
+				for s := range j.ks.passes(g.rows) {
 					kernels[g.rows](at(dst, s*step+r*dstStride/4), dstStride, at(src, s*step+r*srcStride/4), srcStride,
-						&j.pa[g.row*j.k+k0*g.rows], j.k*g.rows*4, w, n, g.tiles, next, ahead)
+						&j.pa[g.row*j.k+k0*g.rows], j.k*g.rows*4, (*float32)(unsafe.Add(b, s*panelStep)), n, g.tiles, next, ahead)
 					next += uintptr(g.tiles * n * ahead)
 				}
 			}

@@ -4,17 +4,17 @@
 
 package gemm
 
-// tile1AVX2 is a tileFunc for tiles of 1 rows by 16 columns.
+// tile1AVX2 is a tileFunc for tiles of 1 rows by 32 columns.
 //
 //go:noescape
 func tile1AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
 
-// tile2AVX2 is a tileFunc for tiles of 2 rows by 16 columns.
+// tile2AVX2 is a tileFunc for tiles of 2 rows by 32 columns.
 //
 //go:noescape
 func tile2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
 
-// tile3AVX2 is a tileFunc for tiles of 3 rows by 16 columns.
+// tile3AVX2 is a tileFunc for tiles of 3 rows by 32 columns.
 //
 //go:noescape
 func tile3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)

@@ -4,17 +4,17 @@
 
 package gemm
 
-// tileBF161AVX2 is a tileFunc for tiles of 1 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
+// tileBF161AVX2 is a tileFunc for tiles of 1 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
 func tileBF161AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
 
-// tileBF162AVX2 is a tileFunc for tiles of 2 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
+// tileBF162AVX2 is a tileFunc for tiles of 2 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
 func tileBF162AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
 
-// tileBF163AVX2 is a tileFunc for tiles of 3 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
+// tileBF163AVX2 is a tileFunc for tiles of 3 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
 func tileBF163AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)

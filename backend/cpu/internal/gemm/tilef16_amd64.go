@@ -4,17 +4,17 @@
 
 package gemm
 
-// tileF161AVX2 is a tileFunc for tiles of 1 rows by 16 columns; b are F16 weights.
+// tileF161AVX2 is a tileFunc for tiles of 1 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
 func tileF161AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
 
-// tileF162AVX2 is a tileFunc for tiles of 2 rows by 16 columns; b are F16 weights.
+// tileF162AVX2 is a tileFunc for tiles of 2 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
 func tileF162AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
 
-// tileF163AVX2 is a tileFunc for tiles of 3 rows by 16 columns; b are F16 weights.
+// tileF163AVX2 is a tileFunc for tiles of 3 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
 func tileF163AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
