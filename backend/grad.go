@@ -39,6 +39,8 @@ type Grad interface {
 
 	// RMSNormGrad is the gradient of RMSNorm; dw may be invalid.
 	RMSNormGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, p Plan)
+	// LayerNormGrad is the gradient of LayerNorm; dw and db may be invalid.
+	LayerNormGrad(dx, dw, db, dy, x, w tensor.Tensor, eps float32, p Plan)
 	// SwiGLUGrad is the gradient of SwiGLU.
 	SwiGLUGrad(dgate, dup, dy, gate, up tensor.Tensor)
 	// SigmoidMulGrad is the gradient of SigmoidMul.
@@ -95,7 +97,7 @@ type Grad interface {
 // it; ask for it by a type assertion.
 type FirstGrad interface {
 	// First says that a contiguous F32 gradient holds nothing yet. The next Grad op,
-	// one of LinearGrad, ProjectGrad, Accumulate, SwiGLUGrad, RMSNormGrad,
+	// one of LinearGrad, ProjectGrad, Accumulate, SwiGLUGrad, RMSNormGrad, LayerNormGrad,
 	// NormRoPEGrad, AttentionGrad and CrossEntropy, adds to it, and writes +0 +
 	// contribution: the bits that it would add to what Zero writes.
 	First(dst tensor.Tensor)

@@ -92,6 +92,13 @@ func CheckRMSNormGrad(dx, dw, dy, x, w tensor.Tensor, p Plan) error {
 		summed("RMSNormGrad", dw, p, x.Dim(0)))
 }
 
+// CheckLayerNormGrad checks the shapes of LayerNormGrad.
+func CheckLayerNormGrad(dx, dw, db, dy, x, w tensor.Tensor, p Plan) error {
+	const op = "LayerNormGrad"
+	return first(CheckRows(op, dx, dy, x), CheckVector(op, "w", w, x.Dim(1)), optional(op, "dw", dw, x.Dim(1)), optional(op, "db", db, x.Dim(1)),
+		summed(op, dw, p, x.Dim(0)), summed(op, db, p, x.Dim(0)))
+}
+
 // CheckNormRoPEGrad checks the shapes of NormRoPEGrad.
 func CheckNormRoPEGrad(dx, dw, dy, x, w tensor.Tensor, rope *RoPE, p Plan) error {
 	if dw.Valid() && !w.Valid() {

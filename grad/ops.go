@@ -117,6 +117,18 @@ func (t *Tape) RMSNorm(dst, x, w tensor.Tensor, eps float32) {
 	})
 }
 
+func (t *Tape) LayerNorm(dst, x, w, b tensor.Tensor, eps float32) {
+	if !t.writes("LayerNorm", dst) {
+		return
+	}
+	t.inner.LayerNorm(dst, x, w, b, eps)
+	dw, db, plan := t.vector("LayerNorm", w, x.Dim(0)), t.vector("LayerNorm", b, x.Dim(0)), t.plan
+	t.record(func() {
+		dy := t.grad(dst)
+		t.g.LayerNormGrad(t.into(x), dw, db, dy, x, w, eps, plan)
+	})
+}
+
 func (t *Tape) SwiGLU(dst, gate, up tensor.Tensor) {
 	if !t.writes("SwiGLU", dst) {
 		return
@@ -291,10 +303,6 @@ func (t *Tape) AttentionWeights(_, _, _ tensor.Tensor, _ backend.Plan, _, _ int,
 
 func (t *Tape) LinearRows(_, _ tensor.Tensor, _ backend.Weight, _ tensor.Tensor) {
 	t.refuse("LinearRows", "use Linear")
-}
-
-func (t *Tape) LayerNorm(_, _, _, _ tensor.Tensor, _ float32) {
-	t.refuse("LayerNorm", "use a model with RMSNorm")
 }
 
 func (t *Tape) SumRows(backend.Plan, tensor.Tensor) {

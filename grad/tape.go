@@ -23,7 +23,7 @@ import (
 // reach their gradients through PutKV and Attention, or PutWindow and ArchiveScan, of the same pass. Recurrent
 // states and the history of a convolution that a segment brings along are
 // constants, and must last as long as the pass. What has no gradient (LinearRows,
-// LayerNorm, AttentionWeights, SumRows, PutPage, mixtures of experts, parts of
+// AttentionWeights, SumRows, PutPage, mixtures of experts, parts of
 // sequences) makes the tape fail; ArgMax, AttnWeights, AttnScores, Moments, GetPage
 // and Read only look.
 //

@@ -135,6 +135,15 @@ func gradRowCases() []Case {
 				g.RMSNormGrad(out(e, r, "dx"), e.InOut("dw", r.F32(k, z.c), z.c), dy, x, w, 1e-6, p)
 				g.RMSNormGrad(out(e, r, "dx alone"), tensor.Tensor{}, dy, x, w, 1e-6, nil)
 			})
+			add("LayerNormGrad", func(e *Env, g backend.Grad, r *tensortest.Rand) {
+				p := e.S.Plan(segsOf(cutRows(z.r)...))
+				dy, x, w, none := in(e, r), in(e, r), e.In(r.F32(k, z.c), z.c), tensor.Tensor{}
+				vec := func(what string) tensor.Tensor { return e.InOut(what, r.F32(k, z.c), z.c) }
+				g.LayerNormGrad(out(e, r, "dx"), vec("dw"), vec("db"), dy, x, w, 1e-5, p)
+				g.LayerNormGrad(out(e, r, "dx beside dw"), vec("dw alone"), none, dy, x, w, 1e-5, p)
+				g.LayerNormGrad(out(e, r, "dx beside db"), none, vec("db alone"), dy, x, w, 1e-5, p)
+				g.LayerNormGrad(out(e, r, "dx alone"), none, none, dy, x, w, 1e-5, nil)
+			})
 			add("SwiGLUGrad", func(e *Env, g backend.Grad, r *tensortest.Rand) {
 				g.SwiGLUGrad(out(e, r, "dgate"), out(e, r, "dup"), in(e, r), in(e, r), in(e, r))
 			})

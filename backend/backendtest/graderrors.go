@@ -44,6 +44,8 @@ func gradUses(e *Env) (l []use, mayLack map[string][]string) {
 		{"EmbedGrad", n("dtable", "dy", "ids"), T{f(5, 6), f(3, 6), i(5, 3)}, "", func(t T) { g.EmbedGrad(t[0], t[1], t[2]) }},
 		{"GatherGrad", n("dx", "dy", "rows"), T{f(5, 6), f(3, 6), i(5, 3)}, "", func(t T) { g.GatherGrad(t[0], t[1], t[2]) }},
 		{"RMSNormGrad", n("dx", "dw", "dy", "x", "w"), T{f(3, 6), f(6), f(3, 6), f(3, 6), f(6)}, "", func(t T) { g.RMSNormGrad(t[0], t[1], t[2], t[3], t[4], 1e-6, p()) }},
+		{"LayerNormGrad", n("dx", "dw", "db", "dy", "x", "w"), T{f(3, 6), f(6), f(6), f(3, 6), f(3, 6), f(6)}, "",
+			func(t T) { g.LayerNormGrad(t[0], t[1], t[2], t[3], t[4], t[5], 1e-6, p()) }},
 		{"SwiGLUGrad", n("dgate", "dup", "dy", "gate", "up"), rows(5), "", func(t T) { g.SwiGLUGrad(t[0], t[1], t[2], t[3], t[4]) }},
 		{"SigmoidMulGrad", n("dx", "dgate", "dy", "x", "gate"), heads(5), "", func(t T) { g.SigmoidMulGrad(t[0], t[1], t[2], t[3], t[4]) }},
 		{"SoftmaxGrad", n("dx", "dy", "y"), rows(3), "", func(t T) { g.SoftmaxGrad(t[0], t[1], t[2]) }},
@@ -72,7 +74,7 @@ func gradUses(e *Env) (l []use, mayLack map[string][]string) {
 		{"Repack", n("values"), T{f(5, 6)}, "", func(t T) { g.Repack(w, t[0]) }},
 	}
 	return l, map[string][]string{
-		"RMSNormGrad": {"dw"}, "NormRoPEGrad": {"dw"}, "ConvGrad": {"dw"}, "GatedRMSNormGrad": {"dw"}, "DeltaGatesGrad": {"dAExp", "dDTBias"},
+		"RMSNormGrad": {"dw"}, "LayerNormGrad": {"dw", "db"}, "NormRoPEGrad": {"dw"}, "ConvGrad": {"dw"}, "GatedRMSNormGrad": {"dw"}, "DeltaGatesGrad": {"dAExp", "dDTBias"},
 		"CrossEntropy": {"dx", "weights"}, "DistillKL": {"dx", "weights"}, "SquaredError": {"dx", "weights"}, "CosineError": {"dx", "weights"},
 	}
 }
@@ -103,6 +105,8 @@ func GradErrors(t *testing.T, dev backend.Device) {
 		{"another stream's plan for BiasGrad", func() { g.BiasGrad(f(6), f(1, 6), foreign) }},
 		{"no plan for a norm's weight", func() { g.RMSNormGrad(f(1, 6), f(6), f(1, 6), f(1, 6), f(6), 1, nil) }},
 		{"another stream's plan for a norm's weight", func() { g.RMSNormGrad(f(1, 6), f(6), f(1, 6), f(1, 6), f(6), 1, foreign) }},
+		{"no plan for a norm's bias", func() { g.LayerNormGrad(f(1, 6), none, f(6), f(1, 6), f(1, 6), f(6), 1, nil) }},
+		{"another stream's plan for a norm's bias", func() { g.LayerNormGrad(f(1, 6), none, f(6), f(1, 6), f(1, 6), f(6), 1, foreign) }},
 		{"no plan for NormRoPEGrad", func() { g.NormRoPEGrad(f(1, 1, 6), none, f(1, 1, 6), f(1, 1, 6), none, 1, nil, nil) }},
 		{"a gradient of no weight", func() { g.NormRoPEGrad(f(1, 1, 6), f(6), f(1, 1, 6), f(1, 1, 6), none, 1, nil, one()) }},
 		{"heads that do not divide", func() {

@@ -206,6 +206,27 @@ func gradOps() []gradOp {
 			run: func(e *Env, g backend.Grad, in, _ []tensor.Tensor, dy tensor.Tensor, d []tensor.Tensor) {
 				g.RMSNormGrad(d[0], d[1], dy, in[0], in[1], 1e-3, e.S.Plan(twoSegs(2, 3)))
 			}},
+		{name: "LayerNorm", in: [][]int{{r, c}, {c}, {c}}, out: []int{r, c},
+			f: func(in, _ [][]float64) []float64 {
+				return perRow(in[0], c, func(_ int, x []float64) []float64 {
+					mean := 0.0
+					for _, v := range x {
+						mean += v / c
+					}
+					y := make([]float64, c)
+					for i := range y {
+						y[i] = x[i] - mean
+					}
+					y = norm64(y, 1.0/c, 1e-3)
+					for i := range y {
+						y[i] = y[i]*in[1][i] + in[2][i]
+					}
+					return y
+				})
+			},
+			run: func(e *Env, g backend.Grad, in, _ []tensor.Tensor, dy tensor.Tensor, d []tensor.Tensor) {
+				g.LayerNormGrad(d[0], d[1], d[2], dy, in[0], in[1], 1e-3, e.S.Plan(twoSegs(2, 3)))
+			}},
 		{name: "SwiGLU", in: [][]int{{r, c}, {r, c}}, out: []int{r, c},
 			f: func(in, _ [][]float64) []float64 {
 				y := make([]float64, r*c)

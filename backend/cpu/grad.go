@@ -103,6 +103,27 @@ func (s *stream) eachVector(dw tensor.Tensor, rows, cols int, f func(s *stream, 
 	s.eachBlock(s.vector(dw), f)
 }
 
+// eachPair is eachVector for two gradients of n values, whose chains lie side by side
+// in a part; either may be left out.
+func (s *stream) eachPair(a, b tensor.Tensor, n, rows, cols int, f func(s *stream, worker, lo, hi int, part []float32)) {
+	if !a.Valid() && !b.Valid() {
+		s.eachVector(tensor.Tensor{}, rows, cols, f)
+		return
+	}
+	both := make([]float32, 2*n)
+	for i, t := range []tensor.Tensor{a, b} {
+		if t.Valid() {
+			copy(both[i*n:], s.vector(t))
+		}
+	}
+	s.eachBlock(both, f)
+	for i, t := range []tensor.Tensor{a, b} {
+		if t.Valid() {
+			copy(s.vector(t), both[i*n:(i+1)*n])
+		}
+	}
+}
+
 // load views operands as o.m.
 func (s *stream) load(ts ...tensor.Tensor) {
 	for i, t := range ts {

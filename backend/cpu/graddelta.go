@@ -129,22 +129,7 @@ func (s *stream) DeltaGatesGrad(da, db, dAExp, dDTBias, dg, dbeta, g, beta, a, a
 			v.Add(d, d, t)
 		}
 	}
-	if !dAExp.Valid() && !dDTBias.Valid() {
-		s.eachRow(g.Dim(0), 8*h, func(s *stream, worker, lo, hi int) { rows(s, worker, lo, hi, nil) })
-		return
-	}
-	both := make([]float32, 2*h)
-	for i, t := range []tensor.Tensor{dAExp, dDTBias} {
-		if t.Valid() {
-			copy(both[i*h:], s.vector(t))
-		}
-	}
-	s.eachBlock(both, rows)
-	for i, t := range []tensor.Tensor{dAExp, dDTBias} {
-		if t.Valid() {
-			copy(s.vector(t), both[i*h:(i+1)*h])
-		}
-	}
+	s.eachPair(dAExp, dDTBias, h, g.Dim(0), 8*h, rows)
 }
 
 func (s *stream) GatedDeltaGrad(dq, dk, dv, dg, dbeta, dy, q, k, v, g, beta tensor.Tensor, p backend.Plan, layer int) {

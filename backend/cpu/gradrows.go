@@ -26,6 +26,28 @@ func (s *stream) RMSNormGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, p back
 	})
 }
 
+func (s *stream) LayerNormGrad(dx, dw, db, dy, x, w tensor.Tensor, eps float32, p backend.Plan) {
+	if s.err != nil || s.fails(backend.CheckLayerNormGrad(dx, dw, db, dy, x, w, p)) || (dw.Valid() || db.Valid()) && !s.current(p) {
+		return
+	}
+	s.load(dx, dy, x)
+	o := &s.grad
+	o.vec[0], o.eps = s.vector(w), eps
+	s.firsts(o.m[0])
+	s.eachPair(dw, db, x.Dim(1), x.Dim(0), 4*x.Dim(1), func(s *stream, worker, lo, hi int, part []float32) {
+		o := &s.grad
+		n := o.m[2].cols
+		tmp := s.tmp(worker, 3*n)
+		var dw, db []float32
+		if part != nil {
+			dw, db = part[:n], part[n:]
+		}
+		for r := lo; r < hi; r++ {
+			s.dev.vec.LayerNormGrad(o.m[0].row(r), dw, db, o.m[1].row(r), o.m[2].row(r), o.vec[0], tmp, o.eps, o.fresh[0])
+		}
+	})
+}
+
 // into is row r of gradient i of the op under way, of +0 if it holds nothing yet.
 func (o *gradOp) into(i, r int) []float32 {
 	d := o.m[i].row(r)

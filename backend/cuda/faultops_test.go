@@ -94,6 +94,7 @@ func trainingStep(b *bed) func() {
 	g.LinearGrad(dn, dy, b.w)
 	g.WeightGrad(dtable, dy, n, p)
 	g.RMSNormGrad(dx, dw, dn, x, w, 1e-6, p)
+	g.LayerNormGrad(b.out(rows, c), b.out(c), b.out(c), dn, x, w, 1e-5, p)
 	g.AttentionGrad(b.out(rows, h, d), b.out(rows, 1, d), b.out(rows, 1, d), heads(h, d), heads(h, d), heads(h, d), heads(1, d), heads(1, d), p, 0.5, 0)
 	g.NormRoPEGrad(b.out(rows, h, d), b.out(d), heads(h, d), heads(h, d), b.in(d), 1e-6, rope, p)
 	g.ConvGrad(b.out(rows, c), b.out(4, c), b.in(rows, c), b.in(rows, c), b.in(4, c), p, 0)

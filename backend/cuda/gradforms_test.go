@@ -106,7 +106,7 @@ func gradRowForms() []form {
 		l = append(l, form{name, kernels, false, func(r *rig, rnd *tensortest.Rand) []tensor.Tensor { return run(r, r.s.(backend.Grad), rnd) }})
 	}
 	const long = 33*1024 + 40 // more blocks than a CTA has warps
-	one("norms/long", []string{"rmsNormGrad", "softmaxGrad", "l2NormGrad"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+	one("norms/long", []string{"rmsNormGrad", "layerNormGrad", "softmaxGrad", "l2NormGrad"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 		a, dx := r.starting(rnd, 1, 1, long)
 		b, dp := r.starting(rnd, 1, 1, long)
 		dw := r.random(rnd, 1, long)
@@ -114,6 +114,7 @@ func gradRowForms() []form {
 		g.RMSNormGrad(dx, dw, dy, x, r.random(rnd, 1, long), 1e-6, r.segments(1))
 		g.SoftmaxGrad(dp, dy, x)
 		g.L2NormGrad(dp.Heads(1, long), dy.Heads(1, long), x.Heads(1, long), 1e-6, 0.5)
+		g.LayerNormGrad(dp, dw, tensor.Tensor{}, dy, x, r.random(rnd, 1, long), 1e-5, r.segments(1))
 		return []tensor.Tensor{a, b, dw}
 	})
 	one("losses/long", []string{"crossEntropy", "distillKL", "squaredError", "cosineError"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
@@ -210,7 +211,7 @@ func gradRowForms() []form {
 		scale, eps float32
 		k, heads   int
 	}{{"", 1, 1e-6, 125, 2}, {"/tiny", 1e-21, 1e-43, 125, 3}, {"/large", 40, 1e-6, 300, 3}} {
-		one("gradients of rows"+z.name, []string{"rmsNormParts", "normRoPEParts", "gatedParts", "biasParts", "swiGLUGrad", "convParts"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
+		one("gradients of rows"+z.name, []string{"rmsNormParts", "layerNormParts", "normRoPEParts", "gatedParts", "biasParts", "swiGLUGrad", "convParts"}, func(r *rig, g backend.Grad, rnd *tensortest.Rand) []tensor.Tensor {
 			var all []tensor.Tensor
 			rows, k := 146, z.k // blocks of 128, 7, 5 and 6 rows
 			cut := []int{135, 140}
@@ -233,6 +234,7 @@ func gradRowForms() []form {
 			d := k / z.heads
 			heads := func(t tensor.Tensor) tensor.Tensor { return t.Cols(0, z.heads*d).Heads(z.heads, d) }
 			g.RMSNormGrad(out(rows, k), vec(k), dy, x, w, z.eps, p)
+			g.LayerNormGrad(out(rows, k), vec(k), vec(k), dy, x, w, z.eps, p)
 			g.BiasGrad(vec(k), dy, p)
 			part := in(1, d)
 			g.NormRoPEGrad(heads(out(rows, k)), vec(d), heads(dy), heads(x), part, z.eps, ropeOf(r, d), p)

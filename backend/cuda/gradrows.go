@@ -41,7 +41,7 @@ func (s *stream) views(ts ...tensor.Tensor) *driver.Params {
 }
 
 // normGrad is the gradient of a norm whose launch gets the place of the factors of
-// the rows, 0 if dw is not wanted; parts then follows the chains of dw, one
+// the rows, before them the means of LayerNorm, 0 if dw is not wanted; parts then follows the chains of dw, one
 // parameter list for both: dy appends what the gradient of the norm's result is
 // made of.
 func (s *stream) normGrad(dw, x tensor.Tensor, grad, parts string, outs []tensor.Tensor, dy func(*driver.Params), w driver.Ptr, eps float32) {
@@ -52,7 +52,7 @@ func (s *stream) normGrad(dw, x tensor.Tensor, grad, parts string, outs []tensor
 	var scales driver.Ptr
 	if dw.Valid() {
 		var ok bool
-		if scales, ok = s.tmp(scratchScales, 4*rows); !ok {
+		if scales, ok = s.tmp(scratchScales, 8*rows); !ok {
 			return
 		}
 	}
@@ -76,6 +76,16 @@ func (s *stream) RMSNormGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, p back
 		return
 	}
 	s.normGrad(dw, x, "rmsNormGrad", "rmsNormParts", []tensor.Tensor{dx}, func(p *driver.Params) { s.view(p, dy) }, s.at(w), eps)
+}
+
+func (s *stream) LayerNormGrad(dx, dw, db, dy, x, w tensor.Tensor, eps float32, p backend.Plan) {
+	if s.err != nil || s.fails(backend.CheckLayerNormGrad(dx, dw, db, dy, x, w, p)) || s.away(dx, dw, db, dy, x, w) || (dw.Valid() || db.Valid()) && !s.current(p) {
+		return
+	}
+	s.normGrad(dw, x, "layerNormGrad", "layerNormParts", []tensor.Tensor{dx}, func(p *driver.Params) { s.view(p, dy) }, s.at(w), eps)
+	if s.err == nil && db.Valid() {
+		s.BiasGrad(db, dy, p)
+	}
 }
 
 func (s *stream) NormRoPEGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, rope *backend.RoPE, p backend.Plan) {

@@ -48,6 +48,12 @@ func (g gradOps) RMSNormGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, p back
 	}, dx, dw, dy, x, w)
 }
 
+func (g gradOps) LayerNormGrad(dx, dw, db, dy, x, w tensor.Tensor, eps float32, p backend.Plan) {
+	g.s.run("LayerNormGrad", 3, func(d *side) {
+		d.grad().LayerNormGrad(d.t[0], d.t[1], d.t[2], d.t[3], d.t[4], d.t[5], eps, d.plan(g.s, p))
+	}, dx, dw, db, dy, x, w)
+}
+
 func (g gradOps) SwiGLUGrad(dgate, dup, dy, gate, up tensor.Tensor) {
 	g.s.run("SwiGLUGrad", 2, func(d *side) { d.grad().SwiGLUGrad(d.t[0], d.t[1], d.t[2], d.t[3], d.t[4]) }, dgate, dup, dy, gate, up)
 }

@@ -142,6 +142,20 @@ func (s *stream) RMSNormGrad(dx, dw, dy, x, w tensor.Tensor, eps float32, p back
 	}
 }
 
+func (s *stream) LayerNormGrad(dx, dw, db, dy, x, w tensor.Tensor, eps float32, p backend.Plan) {
+	if s.err != nil || s.fails(backend.CheckLayerNormGrad(dx, dw, db, dy, x, w, p)) || s.away(dx, dw, db, dy, x, w) || (dw.Valid() || db.Valid()) && !s.current(p) || x.Len() == 0 {
+		return
+	}
+	if kept := s.kept(dw, x); kept != nil {
+		s.begin(gradOps, "layer_norm_grad").u32(x.Dim(1)).view(dx).view(dy).view(x).view(w).f32(eps).flag(dw.Valid()).at(kept, 4)
+		s.groups(x.Dim(0))
+		s.normWeight(dw, x, kept)
+	}
+	if s.err == nil && db.Valid() {
+		s.BiasGrad(db, dy, p)
+	}
+}
+
 func (s *stream) GatedRMSNormGrad(dx, dz, dw, dy, x, z, w tensor.Tensor, eps float32, p backend.Plan) {
 	if s.err != nil || s.fails(backend.CheckGatedRMSNormGrad(dx, dz, dw, dy, x, z, w, p)) || s.away(dx, dz, dw, dy, x, z, w) || dw.Valid() && !s.current(p) || x.Len() == 0 {
 		return

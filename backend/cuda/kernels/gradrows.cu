@@ -171,3 +171,28 @@ KERNEL scatterRows(View dst, View dy, const int *ids, int n, int cols, int skip,
     }
   }
 }
+
+// layerNormGrad: as of RMSNorm, for x and the gradient of its result less their means.
+// Where dw is wanted, layerNormParts gets mean and factor of each row.
+KERNEL layerNormGrad(View dx, View dy, View x, const float *w, int cols, float eps, float *scales) {
+  __shared__ float part[32];
+  float *d = dx.flat(blockIdx.x), n = (float)cols;
+  const float *xr = x.flat(blockIdx.x), *yr = dy.flat(blockIdx.x);
+  float mu = quo(sumCTA<Sum>(cols, part, [&](int i) { return xr[i]; }), n);
+  float s = rsqrt32(add(quo(sumCTA<Squares>(cols, part, [&](int i) { return sub(xr[i], mu); }), n), eps));
+  float m = quo(sumCTA<Sum>(cols, part, [&](int i) { return mul(yr[i], w[i]); }), n);
+  auto g = [&](int i) { return sub(mul(yr[i], w[i]), m); };
+  auto xh = [&](int i) { return mul(sub(xr[i], mu), s); };
+  float c = quo(sumCTA<Sum>(cols, part, [&](int i) { return mul(g(i), xh(i)); }), n);
+  ALONG(cols) raise(d + i, mul(fma32(-c, xh(i), g(i)), s));
+  if (scales && threadIdx.x == 0 && threadIdx.y == 0) scales[2 * blockIdx.x] = mu, scales[2 * blockIdx.x + 1] = s;
+}
+
+KERNEL layerNormParts(float *part, View dy, View x, const float *scales, const Block *blocks, int n, int cols) {
+  EACH(cols, n) {
+    float acc = 0.0f;
+#pragma unroll 4
+    for (int i = blocks[r].lo; i < blocks[r].hi; i++) acc = fma32(dy.flat(i)[c], mul(sub(x.flat(i)[c], scales[2 * i]), scales[2 * i + 1]), acc);
+    part[(i64)r * cols + c] = acc;
+  }
+}

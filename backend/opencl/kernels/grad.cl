@@ -69,6 +69,26 @@ __kernel void rms_norm_grad(__global const int *status, uint n, __global float *
     NORM_GRAD(y[i])
 }
 
+// layer_norm_grad: as NORM_GRAD, of x and the gradient of its result less their means.
+__kernel void layer_norm_grad(__global const int *status, uint n, __global float *d, View dv, __global const float *y, View yv, __global const float *x, View xv,
+                              __global const float *w, View wv, float eps, int keep, __global float *kept, ulong koff) {
+    REDUCED;
+    d += row(dv, r), y += row(yv, r), x += row(xv, r), w += wv.off;
+    float mu = rsum(x, n, s) / (float)n, k = 0.0f, m = 0.0f, c = 0.0f;
+    RSUM(k, i, n, fma(x[i] - mu, x[i] - mu, lane))
+    k = rsqrt_(k / (float)n + eps);
+    RSUM(m, i, n, lane + y[i] * w[i])
+    m = m / (float)n;
+    RSUM(c, i, n, lane + (y[i] * w[i] - m) * ((x[i] - mu) * k))
+    c = c / (float)n;
+    kept += koff + r * 2 * n;
+    EACH(i, l, LANES, n) {
+        float e = y[i], xh = (x[i] - mu) * k;
+        d[i] = d[i] + fma(-c, xh, e * w[i] - m) * k;
+        if (keep) kept[i] = e, kept[n + i] = xh;
+    }
+}
+
 __kernel void gated_norm_grad(__global const int *status, uint n, __global float *d, View dv, __global float *dz, View dzv, __global const float *y, View yv,
                               __global const float *x, View xv, __global const float *z, View zv, __global const float *w, View wv, float eps, int keep,
                               __global float *kept, ulong koff) {

@@ -95,6 +95,25 @@ func (k *Kernels) RMSNormGrad(dx, part, dy, x, w, tmp []float32, eps float32, fi
 	}
 }
 
+// LayerNormGrad is RMSNormGrad for LayerNorm. dw and db, if not nil, take the row's
+// step in the chains of the gradients of weight and bias.
+func (k *Kernels) LayerNormGrad(dx, dw, db, dy, x, w, tmp []float32, eps float32, first bool) {
+	dy, x, w = dy[:len(dx)], x[:len(dx)], w[:len(dx)]
+	g, xh, n := tmp[:len(dx)], tmp[len(dx):2*len(dx)], float32(len(dx))
+	k.addScalar(xh, x, -(k.sum(x) / n))
+	r := canon.Rsqrt(k.sumSquares(xh)/n + eps)
+	k.scale(xh, xh, r)
+	if dw != nil {
+		k.fma(dw, dy, xh)
+	}
+	if db != nil {
+		k.add(db, db, dy)
+	}
+	k.mul(g, dy, w)
+	k.addScalar(g, g, -(k.sum(g) / n))
+	k.NormGrad(dx, g, xh, tmp[2*len(dx):], r, n, first)
+}
+
 // NormGrad is the gradient of one row of xh = x·r, given g, that of xh, which is
 // overwritten: dx += FMA(-c, xh, g)·r with c = RSUM(g·xh)/n. tmp is scratch of a row.
 func (k *Kernels) NormGrad(dx, g, xh, tmp []float32, r, n float32, first bool) {

@@ -99,6 +99,12 @@ var ops = map[string]func(k *Kernels, dst, a, b, c, d []float32, s float32){
 		k.RMSNormGrad(dst, part, b, c, d, make([]float32, 3*len(dst)), 1e-6, false)
 		k.Add(dst, dst, part)
 	},
+	"LayerNormGrad": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
+		dw, db := append([]float32(nil), a...), append([]float32(nil), b...)
+		k.LayerNormGrad(dst, dw, db, b, c, d, make([]float32, 3*len(dst)), 1e-5, false)
+		k.Add(dst, dst, dw)
+		k.Add(dst, dst, db)
+	},
 	"RMSNormGrad first, no part": func(k *Kernels, dst, a, b, c, d []float32, s float32) {
 		k.RMSNormGrad(dst, nil, b, c, d, make([]float32, 3*len(dst)), 1e-6, true)
 	},
