@@ -152,6 +152,15 @@ func (m *Mixer) tensors() map[string]*tensor.Tensor {
 	return to
 }
 
+// Tensor is where a parameter lies, by its name in files; what the configuration does
+// not have is invalid.
+func (m *Mixer) Tensor(name string) tensor.Tensor {
+	if t := m.tensors()[name]; t != nil {
+		return *t
+	}
+	return tensor.Tensor{}
+}
+
 // table is the rotation of a configuration.
 func (c Config) table() (*backend.RoPE, error) {
 	if c.RoPE == nil {

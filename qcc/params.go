@@ -91,6 +91,22 @@ func (p *Params) fields(c Config) []field {
 	return l
 }
 
+// Named is a parameter by its name in files.
+type Named struct {
+	Name   string
+	Values *[]float32
+	Dim    []int
+}
+
+// Named lists the parameters that a configuration has, in the order of files.
+func (p *Params) Named(c Config) []Named {
+	var l []Named
+	for _, f := range p.fields(c) {
+		l = append(l, Named{f.name, f.v, f.dim})
+	}
+	return l
+}
+
 // Count is the number of parameters of one layer that are trained (docs/qcc.md).
 func (c Config) Count() int {
 	n := 0

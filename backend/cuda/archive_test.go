@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"samebit/backend/backendtest"
 	"samebit/backend/cpu"
 	"samebit/backend/cuda/emu"
+	"samebit/grad"
 	"samebit/qcc"
 	"samebit/qcc/lm"
 	"samebit/tensor/tensortest"
@@ -27,7 +29,8 @@ func TestArchiveGrad(t *testing.T) {
 
 func TestArchiveGradErrors(t *testing.T) { backendtest.ArchiveGradErrors(t, open(t, emu.Config{})) }
 
-// A model of attention over windows and archives gives the processor's logits.
+// A model of attention over windows and archives gives the processor's logits and, after
+// a step of training, its weights.
 func TestArchiveModel(t *testing.T) {
 	c := lm.DefaultConfig(23)
 	c.Layer = qcc.DefaultConfig(20, 4)
@@ -58,10 +61,29 @@ func TestArchiveModel(t *testing.T) {
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
-		return got
+		return append(got, trained(t, dev, c, p, ids)...)
 	}
 	dev, _ := watched(t) // nothing leaks
 	if d := tensortest.DiffBits(logits(host), logits(dev)); d != "" {
 		t.Errorf("(-cpu +cuda:emu): %s", d)
 	}
+}
+
+// trained is the embedding of a model that has learned which token follows which, for a
+// step.
+func trained(t *testing.T, dev backend.Device, c lm.Config, p *lm.Params, ids []int32) []float32 {
+	x, err := lm.NewTrainer(dev, c, p, grad.AdamWConfig{Clip: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(ids) - 1
+	_, err = x.Backward(context.Background(), []lm.Text{{IDs: ids[:n], Targets: ids[1:]}, {IDs: ids[5:n], Targets: ids[6:]}})
+	if err == nil {
+		err = x.Step(0.01)
+	}
+	q, e := x.Params()
+	if err = errors.Join(err, e, x.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return q.Embed
 }

@@ -2,11 +2,13 @@ package opencl_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"testing"
 
 	"samebit/backend"
 	"samebit/backend/cpu"
+	"samebit/grad"
 	"samebit/qcc"
 	"samebit/qcc/lm"
 	"samebit/tensor/tensortest"
@@ -54,7 +56,8 @@ func TestTraining(t *testing.T) {
 	}
 }
 
-// A model of attention over windows and archives gives the processor's logits.
+// A model of attention over windows and archives gives the processor's logits and, after
+// a step of training, its weights.
 func TestArchiveModel(t *testing.T) {
 	c := lm.DefaultConfig(23)
 	c.Layer = qcc.DefaultConfig(20, 4)
@@ -78,6 +81,20 @@ func TestArchiveModel(t *testing.T) {
 		if err := m.Forward(context.Background(), got, ids); err != nil {
 			t.Fatal(err)
 		}
+		x, err := lm.NewTrainer(dev, c, p, grad.AdamWConfig{Clip: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := len(ids) - 1
+		_, err = x.Backward(context.Background(), []lm.Text{{IDs: ids[:n], Targets: ids[1:]}, {IDs: ids[5:n], Targets: ids[6:]}})
+		if err == nil {
+			err = x.Step(0.01)
+		}
+		q, e := x.Params()
+		if err = errors.Join(err, e, x.Close()); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, q.Embed...)
 		if want == nil {
 			want = got
 		} else if d := tensortest.DiffBits(want, got); d != "" {

@@ -28,11 +28,11 @@ const eps = 1e-5
 
 // Config describes a model. All layers are alike.
 type Config struct {
-	Layer       qcc.Config
-	Layers      int
-	Vocab       int
-	Position    Position
-	MaxPosition int // longest text
+	Layer       qcc.Config `json:"layer"`
+	Layers      int        `json:"layers"`
+	Vocab       int        `json:"vocab"`
+	Position    Position   `json:"position"`
+	MaxPosition int        `json:"max_position"` // longest text
 }
 
 // DefaultConfig is the model as published, for a vocabulary.
@@ -81,10 +81,13 @@ type Model struct {
 	closers []func()
 
 	embed     backend.Weight
-	positions []float32 // of Learned, on the host
+	positions backend.Weight // of Learned
 	norm      [2]tensor.Tensor
 	layers    []layer
 	ctxs      chan *nn.Ctx // idle ones
+
+	weights map[string]backend.Weight // everything above, by its name in files
+	vectors map[string]tensor.Tensor
 }
 
 type layer struct {
@@ -103,7 +106,7 @@ func New(dev backend.Device, c Config, p *Params) (*Model, error) {
 	if dev == nil || p == nil || len(p.Layers) != c.Layers {
 		return nil, fmt.Errorf("lm: a device and the parameters of %d layers are needed: %w", c.Layers, qcc.ErrShape)
 	}
-	m := &Model{Config: c, dev: dev, ctxs: make(chan *nn.Ctx, 64)}
+	m := &Model{Config: c, dev: dev, ctxs: make(chan *nn.Ctx, 64), weights: map[string]backend.Weight{}, vectors: map[string]tensor.Tensor{}}
 	if err := m.open(p); err != nil {
 		m.Close()
 		return nil, err
@@ -119,21 +122,22 @@ func (m *Model) open(p *Params) (err error) {
 	defer s.Close()
 	l := &loader{m: m, s: s}
 	w := m.Layer.Hidden
-	m.embed = l.pack("embedding", p.Embed, m.Vocab, w, backend.UseEmbed|backend.UseLinear)
-	m.norm = l.norm("final norm", p.NormW, p.NormB, w)
+	m.embed = l.pack("embed", p.Embed, m.Vocab, w, backend.UseEmbed|backend.UseLinear)
+	m.norm = [2]tensor.Tensor{l.vector("lnf_w", p.NormW, w), l.vector("lnf_b", p.NormB, w)}
 	if m.Position == Learned {
 		if len(p.Positions) == 0 || len(p.Positions)%w != 0 {
 			return fmt.Errorf("lm: %d values of learned positions: want rows of %d: %w", len(p.Positions), w, qcc.ErrShape)
 		}
-		m.positions = p.Positions
 		m.MaxPosition = min(m.MaxPosition, len(p.Positions)/w)
+		m.positions = l.pack("pos_embed", p.Positions, len(p.Positions)/w, w, backend.UseEmbed)
 	}
 	for i := range p.Layers {
 		q := &p.Layers[i]
-		name := fmt.Sprintf("layer %d: ", i)
-		y := layer{norm1: l.norm(name+"norm 1", q.Norm1W, q.Norm1B, w), norm2: l.norm(name+"norm 2", q.Norm2W, q.Norm2B, w)}
-		y.w1, y.b1 = l.pack(name+"w1", q.W1, 4*w, w, backend.UseLinear), l.vector(name+"b1", q.B1, 4*w)
-		y.w2, y.b2 = l.pack(name+"w2", q.W2, w, 4*w, backend.UseLinear), l.vector(name+"b2", q.B2, w)
+		at := fmt.Sprintf("layers.%d.", i)
+		y := layer{norm1: [2]tensor.Tensor{l.vector(at+"ln1_w", q.Norm1W, w), l.vector(at+"ln1_b", q.Norm1B, w)},
+			norm2: [2]tensor.Tensor{l.vector(at+"ln2_w", q.Norm2W, w), l.vector(at+"ln2_b", q.Norm2B, w)}}
+		y.w1, y.b1 = l.pack(at+"w1", q.W1, 4*w, w, backend.UseLinear), l.vector(at+"b1", q.B1, 4*w)
+		y.w2, y.b2 = l.pack(at+"w2", q.W2, w, 4*w, backend.UseLinear), l.vector(at+"b2", q.B2, w)
 		if l.err != nil {
 			return l.err
 		}
@@ -143,6 +147,7 @@ func (m *Model) open(p *Params) (err error) {
 		}
 		m.closers = append(m.closers, free)
 		y.mix = mix
+		l.mixer(at+"attn.", mix)
 		m.layers = append(m.layers, y)
 	}
 	m.pool, err = state.NewPool(m.dev, 0)
@@ -165,6 +170,7 @@ func (l *loader) pack(name string, v []float32, out, in int, use backend.Use) ba
 		var w backend.Weight
 		if w, err = l.m.dev.Pack(t, use); err == nil {
 			l.m.closers = append(l.m.closers, func() { l.m.dev.Unpack(w) })
+			l.m.weights[name] = w
 			return w
 		}
 	}
@@ -194,12 +200,21 @@ func (l *loader) vector(name string, v []float32, n int) tensor.Tensor {
 		l.s.Write(t, tensor.AsBytes(v))
 		err = l.s.Sync()
 	}
-	l.err = err
+	l.m.vectors[name], l.err = t, err
 	return t
 }
 
-func (l *loader) norm(name string, w, b []float32, n int) [2]tensor.Tensor {
-	return [2]tensor.Tensor{l.vector(name, w, n), l.vector(name, b, n)}
+// mixer notes what a mixer has put on the device.
+func (l *loader) mixer(at string, x *qcc.Mixer) {
+	for name, w := range map[string]backend.Weight{"q": x.Q, "k": x.K, "v": x.V, "o": x.O} {
+		l.m.weights[at+name] = w
+	}
+	for name, t := range map[string]tensor.Tensor{"bq": x.BQ, "bk": x.BK, "bv": x.BV, "bo": x.BO} {
+		l.m.vectors[at+name] = t
+	}
+	for _, f := range new(qcc.Params).Named(l.m.Layer) {
+		l.m.vectors[at+f.Name] = x.Tensor(f.Name)
+	}
 }
 
 // Close frees the model. States must have been released, and no call may be running
@@ -258,7 +273,7 @@ func (m *Model) Decode(ctx context.Context, dst []float32, st *qcc.State, ids []
 		return err
 	}
 	c.Plan = c.Stream.Plan(segs)
-	logits, err := m.run(ctx, c, ids, segs[0].Pos)
+	logits, err := m.run(ctx, c, ids, segs)
 	if err == nil {
 		c.Stream.Read(tensor.AsBytes(dst), logits)
 		err = c.Stream.Sync()
@@ -303,26 +318,26 @@ func (m *Model) done(c *nn.Ctx) {
 	}
 }
 
-// run is the model's pass. No op writes over what it reads, so that a tape can keep
-// everything.
-func (m *Model) run(ctx context.Context, c *nn.Ctx, ids []int32, pos int) (tensor.Tensor, error) {
+// run is the model's pass over the rows of segments. No op writes over what it reads, so
+// that a tape can keep everything.
+func (m *Model) run(ctx context.Context, c *nn.Ctx, ids []int32, segs []backend.Seg) (tensor.Tensor, error) {
 	s, n, w := c.Stream, len(ids), m.Layer.Hidden
 	a, ok := s.(backend.Archive)
 	if !ok {
 		return tensor.Tensor{}, backend.ErrUnsupported
 	}
 	hint := c.Tmp(n, w)
-	list := c.Tmp(n, 1).Reshape(n)
-	index, err := asI32(list)
+	index, err := ints(c, ids)
 	if err != nil {
 		return index, err
 	}
-	s.Write(index, tensor.AsBytes(ids))
 	s.Embed(hint, m.embed, index)
 	x := hint
 	if m.Position != None {
 		rows, y := c.Tmp(n, w), c.Tmp(n, w)
-		s.Write(rows, tensor.AsBytes(m.places(pos, n)))
+		if err := m.places(c, rows, segs); err != nil {
+			return x, err
+		}
 		s.Add(y, x, rows)
 		x = y
 	}
@@ -353,11 +368,15 @@ func (m *Model) run(ctx context.Context, c *nn.Ctx, ids []int32, pos int) (tenso
 	return logits, s.Err()
 }
 
-// asI32 is the same memory as integers.
-func asI32(t tensor.Tensor) (tensor.Tensor, error) {
-	b, off := t.Buffer()
+// ints puts integers into scratch.
+func ints(c *nn.Ctx, v []int32) (tensor.Tensor, error) {
+	b, off := c.Tmp(len(v), 1).Buffer()
 	if b == nil {
 		return tensor.Tensor{}, fmt.Errorf("lm: scratch: %w", backend.ErrNoMemory)
 	}
-	return tensor.New(b, off, tensor.I32, t.Dim(0))
+	t, err := tensor.New(b, off, tensor.I32, len(v))
+	if err == nil {
+		c.Stream.Write(t, tensor.AsBytes(v))
+	}
+	return t, err
 }

@@ -4,20 +4,35 @@ import (
 	"math"
 	"sync"
 
+	"samebit/backend"
 	"samebit/internal/canon"
+	"samebit/nn"
+	"samebit/tensor"
 )
 
-// places are the rows that are added to the embeddings at positions [from, from+n).
-func (m *Model) places(from, n int) []float32 {
-	w := m.Layer.Hidden
+// places writes the rows that are added to the embeddings of segments.
+func (m *Model) places(c *nn.Ctx, dst tensor.Tensor, segs []backend.Seg) error {
 	if m.Position == Learned {
-		return m.positions[from*w : (from+n)*w]
+		var at []int32
+		for _, g := range segs {
+			for i := range g.Rows {
+				at = append(at, int32(g.Pos+i))
+			}
+		}
+		index, err := ints(c, at)
+		if err == nil {
+			c.Stream.Embed(dst, m.positions, index)
+		}
+		return err
 	}
-	v := make([]float32, 0, n*w)
-	for p := from; p < from+n; p++ {
-		v = append(v, sinusoids(p, w)...)
+	v := make([]float32, 0, dst.Len())
+	for _, g := range segs {
+		for i := range g.Rows {
+			v = append(v, sinusoids(g.Pos+i, m.Layer.Hidden)...)
+		}
 	}
-	return v
+	c.Stream.Write(dst, tensor.AsBytes(v))
+	return nil
 }
 
 // sinusoids are sines and after them cosines of a position times falling
