@@ -5,6 +5,7 @@ package train
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -186,22 +187,33 @@ func (c *Config) Steps() int {
 
 func rate(r float64) bool { return r > 0 && r < 1 }
 
-// stage is the stage of step n, counted from 1, and which of its steps n is, from 0.
-func (c *Config) stage(n int) (s *Stage, at int) {
+// stage is the index of the stage of step n, counted from 1, and which of its steps n
+// is, from 0.
+func (c *Config) stage(n int) (i, at int) {
 	at = n - 1
-	for i := range c.Stages {
-		s = &c.Stages[i]
-		if at < s.Steps {
-			break
-		}
-		at -= s.Steps
+	for i < len(c.Stages)-1 && at >= c.Stages[i].Steps {
+		at -= c.Stages[i].Steps
+		i++
 	}
-	return s, at
+	return i, at
 }
+
+// judged says whether the model is validated after step n.
+func (c *Config) judged(n int) bool {
+	v := c.Validation
+	return v.Every > 0 && (n%v.Every == 0 || n == c.Steps())
+}
+
+// samples is the number of texts that the vocabulary is trained on.
+func (c *Config) samples() int { return cmp.Or(c.Vocabulary.Samples, 2000) }
+
+// samples is the number of tasks of a length.
+func (v *Validation) samples() int { return cmp.Or(v.Samples, 100) }
 
 // rate is the learning rate of step n, counted from 1.
 func (c *Config) rate(n int) float64 {
-	s, at := c.stage(n)
+	i, at := c.stage(n)
+	s := &c.Stages[i]
 	if s.Rates == nil {
 		o := c.Optimiser
 		return grad.Schedule{Peak: o.Rate, Warmup: o.Warmup, Total: c.Steps(), Floor: o.Floor}.At(n)

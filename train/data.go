@@ -83,10 +83,7 @@ const pieceCount = 2000
 
 // vocabulary trains the tokenizer.
 func vocabulary(ctx context.Context, c *Config, prose string) ([]byte, error) {
-	n := c.Vocabulary.Samples
-	if n == 0 {
-		n = 2000
-	}
+	n := c.samples()
 	texts := func(yield func(string) bool) {
 		if !yield(prose) || !yield(strings.Repeat(tasks.Lexicon(), pieceCount)) {
 			return
@@ -134,7 +131,8 @@ func newData(c *Config, tok *token.Tokenizer, prose string) (*data, error) {
 
 // batch makes the sequences of step n, counted from 1.
 func (d *data) batch(n int) []lm.Sequence {
-	s, _ := d.cfg.stage(n)
+	i, _ := d.cfg.stage(n)
+	s := &d.cfg.Stages[i]
 	r := rand.New(rand.NewPCG(d.cfg.seed(forTraining), uint64(n)))
 	var out []lm.Sequence
 	for rows := 0; rows < s.Rows; {

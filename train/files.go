@@ -22,6 +22,8 @@ type progress struct {
 	Best   *Judgement `json:"best,omitempty"`
 	BestAt int        `json:"best_at,omitempty"`
 	Bad    int        `json:"bad,omitempty"`
+
+	Training *Config `json:"training,omitempty"` // whose digest the head has
 }
 
 func writing(data []byte) func(io.Writer) error {
@@ -38,7 +40,7 @@ func (r *run) journal() *journal.Journal {
 
 // save writes the log and the state.
 func (r *run) save() error {
-	return r.log.Save(r.stream, r.adam, &progress{Best: r.best, BestAt: r.bestAt, Bad: r.bad})
+	return r.log.Save(r.stream, r.adam, &progress{Best: r.best, BestAt: r.bestAt, Bad: r.bad, Training: &r.cfg})
 }
 
 // resume goes on from a state.
@@ -47,6 +49,9 @@ func (r *run) resume(set *checkpoint.Set, p progress) error {
 		return err
 	}
 	r.best, r.bestAt, r.bad = p.Best, p.BestAt, p.Bad
+	if n := len(r.log.Lines); n > 0 && !r.cfg.judged(n) { // as the last step of a shorter config may have been
+		clear(r.log.Lines[n-1][required:])
+	}
 	return nil
 }
 

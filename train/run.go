@@ -25,6 +25,7 @@ type Options struct {
 	MicroRows int  // rows of a micro-batch; 0 means 1024
 	Recompute bool // run blocks again in the backward pass instead of keeping what they computed
 	Until     int  // stop after this step, with what was done saved; 0 means after the last
+	Changed   bool // go on with a training of another config if this one would have made its steps
 	// Progress, if set, is called after every step.
 	Progress func(Step)
 	// Folder replaces the directory's file system; nil means the operating system's.
@@ -60,6 +61,12 @@ const modelDir = "model"
 // same config was interrupted, with the bits of one that was not. A cancelled
 // context saves what was done and is returned. It fails without changing the
 // directory's files if they belong to another config.
+//
+// With Options.Changed it also goes on with a training of another config, if a training
+// of this one would have come to the same state: equal are then the vocabulary, the
+// model, the seed, the prose, the optimiser's constants, the data and the rate of every
+// step that was made, and how a validation is made if there was one. The directory
+// belongs to this config from then on.
 func Run(ctx context.Context, cfg Config, dir string, opt Options) (Result, error) {
 	if opt.Device == nil {
 		return Result{}, errors.New("train: no device")
@@ -107,7 +114,7 @@ type run struct {
 func (r *run) open(ctx context.Context) error {
 	r.log = r.journal()
 	var progress progress
-	saved, err := r.log.Open(&progress)
+	saved, changed, err := r.openState(&progress)
 	if err != nil {
 		return err
 	}
@@ -157,10 +164,13 @@ func (r *run) open(ctx context.Context) error {
 	if r.lm, err = lm.New(dev, r.dec, r.params, lm.Config{MicroRows: r.opt.MicroRows, Checkpoint: r.opt.Recompute}); err != nil {
 		return err
 	}
-	if saved != nil {
-		return r.resume(saved, progress)
+	if saved == nil {
+		return nil
 	}
-	return nil
+	if err := r.resume(saved, progress); err != nil || !changed {
+		return err
+	}
+	return r.save()
 }
 
 func (r *run) close() {
@@ -202,8 +212,9 @@ func (r *run) train(ctx context.Context) (Result, error) {
 	if every == 0 {
 		every = 100
 	}
-	total, stopped := r.cfg.Steps(), false
-	last := total
+	v := r.cfg.Validation
+	stopped := v.Patience > 0 && r.bad >= v.Patience
+	last := r.cfg.Steps()
 	if r.opt.Until > 0 {
 		last = min(last, r.opt.Until)
 	}
@@ -215,7 +226,7 @@ func (r *run) train(ctx context.Context) (Result, error) {
 			}
 			return Result{}, err
 		}
-		if v := r.cfg.Validation; v.Every > 0 && (n%v.Every == 0 || n == total) {
+		if r.cfg.judged(n) {
 			// A cancelled training waits for it, or what is saved would lack it.
 			if err := r.validate(context.WithoutCancel(ctx), &s); err != nil {
 				return Result{}, err
@@ -272,12 +283,8 @@ func (r *run) step(ctx context.Context, n int) (Step, error) {
 }
 
 func (r *run) validate(ctx context.Context, s *Step) error {
-	v := r.cfg.Validation
-	samples := v.Samples
-	if samples == 0 {
-		samples = 100
-	}
-	j, err := r.data.judge(ctx, r.opt.Device, r.dec, forValidation, v.Lengths, samples, 8192, nil)
+	v := &r.cfg.Validation
+	j, err := r.data.judge(ctx, r.opt.Device, r.dec, forValidation, v.Lengths, v.samples(), 8192, nil)
 	if err != nil {
 		return err
 	}

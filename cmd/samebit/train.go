@@ -27,7 +27,14 @@ optimiser. The same file gives the same weights to the last bit at any number of
 threads, on any device, in micro-batches of any size, interrupted or not.
 
 DIR gets the model that was best (model/), the log (log.csv) and the state that an
-interrupted training goes on from: give the same command again.`,
+interrupted training goes on from: give the same command again.
+
+With --changed a training goes on with another config, if that would have made the
+same steps so far: later stages may be changed, added or left out. The bits are then
+those of the new config from its beginning. A stage in progress may only change where
+its rates up to now stay the same; the cosine schedule, which stages without rates
+follow, depends on the number of all steps. Only the first such command needs the
+flag.`,
 		Example: `  samebit train models/tiny.json -o out
   samebit train models/tiny.json -o out --plot out/loss.png,out/loss.svg
   samebit run -m out/model "Q: What colour is the tower?"`,
@@ -40,6 +47,7 @@ interrupted training goes on from: give the same command again.`,
 	f.IntVar(&opt.MicroRows, "micro-rows", 0, "rows of a micro-batch (0: 1024); changes memory and speed, no bit")
 	f.BoolVar(&opt.Recompute, "recompute", false, "keep less and compute it again: less memory, a third more work, no bit changed")
 	f.StringSliceVar(&plots, "plot", nil, "draw losses and recall into `FILES` (.svg, .png)")
+	f.BoolVar(&opt.Changed, "changed", false, "go on with a config that was changed in what is still to come")
 	f.IntVar(&opt.Until, "until", 0, "stop after step `N` and go on the next time (0: at the end)")
 	f.StringVar(&expect, "expect", "", "fail unless the hash of the weights is `HASH`")
 	c.RunE = func(c *cobra.Command, args []string) error {
