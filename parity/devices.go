@@ -18,30 +18,39 @@ type Target struct {
 }
 
 // devices runs the text on every target, and with a state that goes there from the
-// processor and comes back.
-func (r *run) devices(ctx context.Context, host cpu.Config) error {
+// processor and comes back. All are opened before anything runs.
+func (r *run) devices(ctx context.Context, impl string) (err error) {
+	var open []backend.Device
+	defer func() {
+		for _, dev := range open {
+			err = errors.Join(err, dev.Close())
+		}
+	}()
 	for _, t := range r.cfg.Devices {
 		dev, err := t.Open()
 		if err != nil {
 			return fmt.Errorf("parity: %s: %w", t.Name, err)
 		}
+		open = append(open, dev)
 		if why := dev.Info().Inexact; why != "" {
-			return errors.Join(fmt.Errorf("parity: %s is not bit-exact (%s): there are no bits to compare, open it without its fast mode", t.Name, why), dev.Close())
+			return fmt.Errorf("parity: %s is not bit-exact (%s): there are no bits to compare, open it without its fast mode", t.Name, why)
 		}
-		err = r.onDevice(ctx, dev, func(l *lab) error {
+	}
+	if err := r.baseline(ctx, impl); err != nil {
+		return err
+	}
+	for i, t := range r.cfg.Devices {
+		err := r.onDevice(ctx, open[i], func(l *lab) error {
 			if err := r.check(ctx, l, t.Name+": chunks of 128", l.chunks(128)); err != nil {
 				return err
 			}
 			if err := r.check(ctx, l, t.Name+": batch of 3 with strangers", l.batch(3)); err != nil {
 				return err
 			}
-			return r.on(ctx, host, func(home *lab) error {
+			return r.on(ctx, cpu.Config{Impl: impl, Threads: 2}, func(home *lab) error {
 				return r.check(ctx, l, t.Name+": state from cpu and back", home.visit(l))
 			})
 		})
-		if cerr := dev.Close(); err == nil {
-			err = cerr
-		}
 		if err != nil {
 			return err
 		}

@@ -1,11 +1,14 @@
 package parity_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"samebit/backend"
 	"samebit/backend/cpu"
+	"samebit/nn"
 	"samebit/parity"
 )
 
@@ -24,7 +27,8 @@ func TestInexactDevice(t *testing.T) {
 		d, err := cpu.New(cpu.Config{Threads: 1})
 		return loose{d}, err
 	}}}}
-	_, err := parity.Run(t.Context(), loader(models+"/checkpoints/qwen3-tied-bf16"), cfg)
+	nothing := func(context.Context, backend.Device) (*nn.Decoder, error) { return nil, errors.New("too early") }
+	_, err := parity.Run(t.Context(), nothing, cfg)
 	if err == nil || !strings.Contains(err.Error(), "loose is not bit-exact (sums in any order)") {
 		t.Errorf("parity with a device that is not exact: %v", err)
 	}

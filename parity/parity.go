@@ -118,11 +118,11 @@ func Run(ctx context.Context, load Loader, cfg Config) (Report, error) {
 	}
 	r := &run{cfg: cfg, load: load}
 	best := cfg.Impls[len(cfg.Impls)-1]
+	if cfg.Devices != nil {
+		return r.rep, r.devices(ctx, best)
+	}
 	if err := r.baseline(ctx, best); err != nil {
 		return r.rep, err
-	}
-	if cfg.Devices != nil {
-		return r.rep, r.devices(ctx, cpu.Config{Impl: best, Threads: 2})
 	}
 	err := r.on(ctx, cpu.Config{Impl: best, Threads: 2}, func(l *lab) error {
 		for _, n := range cfg.Chunks {

@@ -230,8 +230,12 @@ func TestDevices(t *testing.T) {
 	if rep.Differing != 0 || len(rep.Cases) != 7 || !slices.Contains(names, "another: state from cpu and back") {
 		t.Errorf("%d differ in %q", rep.Differing, names)
 	}
-	cfg.Devices = []parity.Target{{Name: "none", Open: func() (backend.Device, error) { return nil, backend.ErrNoDevice }}}
-	if _, err := parity.Run(context.Background(), load, cfg); !errors.Is(err, backend.ErrNoDevice) || !strings.Contains(err.Error(), "none") {
+	cfg.Devices = []parity.Target{cfg.Devices[0], {Name: "none", Open: func() (backend.Device, error) { return nil, backend.ErrNoDevice }}}
+	nothing := func(context.Context, backend.Device) (*nn.Decoder, error) {
+		t.Error("the model is loaded before all devices are open")
+		return nil, errors.New("too early")
+	}
+	if _, err := parity.Run(context.Background(), nothing, cfg); !errors.Is(err, backend.ErrNoDevice) || !strings.Contains(err.Error(), "none") {
 		t.Errorf("a device that does not open gives %v", err)
 	}
 }
