@@ -85,8 +85,12 @@ must be those of the processor.`,
 		var rep parityReport
 		var differs error // what op differs
 		if opRows > 0 {
+			dev, err := open()
+			if err != nil {
+				return fmt.Errorf("parity: %s: %w", device, err)
+			}
 			bar := newBar("loading "+filepath.Base(path)+" twice", true)
-			rep.Ops, differs = compareOps(c.Context(), path, &bounded, open, opRows, bar.update)
+			rep.Ops, differs = compareOps(c.Context(), path, &bounded, func() (backend.Device, error) { return dev, nil }, opRows, bar.update)
 			bar.finish()
 			if c.Context().Err() != nil {
 				return differs
