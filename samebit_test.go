@@ -23,6 +23,7 @@ import (
 	"samebit/checkpoint"
 	"samebit/nn"
 	"samebit/qcc"
+	"samebit/tensor"
 )
 
 // tiny is a model of random weights with a vocabulary of 512 and a ChatML
@@ -469,6 +470,67 @@ func TestSieve(t *testing.T) {
 	}
 	if _, err := samebit.Open(tiny, samebit.Config{Sieve: &qcc.Sieve{Slots: 65}}); !errors.Is(err, qcc.ErrConfig) {
 		t.Errorf("a sieve of 65 rows: %v", err)
+	}
+}
+
+// TestKV: keys and values in bf16 give a text of their own, the same on every path, and
+// checkpoints that a model with float32 ones does not take.
+func TestKV(t *testing.T) {
+	prompt := strings.Repeat("Once upon a time, there was a small bird that sang. ", 8)
+	g := samebit.Gen{MaxTokens: 40, Ignore: true}
+	half := func(c samebit.Config) samebit.Config {
+		c.KV = tensor.BF16
+		return c
+	}
+	for _, path := range []string{tiny, hybrid} {
+		whole, m := open(t, path, samebit.Config{KV: tensor.F32}), open(t, path, half(samebit.Config{}))
+		want := generate(t, m, prompt, g)
+		if plain := generate(t, whole, prompt, g); plain != generate(t, open(t, path, samebit.Config{}), prompt, g) || whole.Decoder.ID == m.Decoder.ID {
+			t.Errorf("%s: float32 named and not named differ, or bf16 has its ID", path)
+		}
+		for _, cfg := range []samebit.Config{{Threads: 1}, {Threads: 3, ChunkRows: 1}, {ChunkRows: 65}, {Device: ref.New(), ChunkRows: 50}} {
+			if got := generate(t, open(t, path, half(cfg)), prompt, g); got != want {
+				t.Errorf("%s with %+v: text %q, want %q", path, cfg, got, want)
+			}
+		}
+		dir := t.TempDir()
+		for i, c := range []struct {
+			cfg    samebit.Config
+			reused bool
+		}{{samebit.Config{}, false}, {half(samebit.Config{}), false}, {half(samebit.Config{}), true}, {samebit.Config{}, true}} {
+			c.cfg.Cache = &cache.Config{Dir: dir, Policy: cache.Policy{MinPrefix: 8}}
+			m, err := samebit.Open(path, c.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := generate(t, m, prompt, g)
+			s := m.Cache().Stats()
+			if c.cfg.KV == tensor.BF16 && text != want || s.TokensReused > 0 != c.reused || s.StoreFault > 0 {
+				t.Errorf("%s, run %d with %v: text %q, %d rows reused, %d faults", path, i, c.cfg.KV, text, s.TokensReused, s.StoreFault)
+			}
+			if err := m.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sieve := &qcc.Sieve{Slots: 64}
+		text := generate(t, open(t, path, half(samebit.Config{Sieve: sieve})), prompt, g)
+		if got := generate(t, open(t, path, half(samebit.Config{Sieve: sieve, ChunkRows: 7, Device: ref.New()})), prompt, g); got != text {
+			t.Errorf("%s behind a sieve: %q in chunks on ref, %q else", path, got, text)
+		}
+	}
+	adapter := func(d *nn.Decoder) (*qcc.Adapter, error) {
+		c, err := qcc.ModelConfig(d)
+		if err != nil {
+			return nil, err
+		}
+		c.Window = 16
+		return qcc.NewAdapter(d, qcc.Retrofit{Config: c, KV: qcc.KVRepeat}, 0)
+	}
+	if _, err := samebit.Open(tiny, half(samebit.Config{Adapter: adapter})); !errors.Is(err, qcc.ErrConfig) || !strings.Contains(err.Error(), "keys and values in F32") {
+		t.Errorf("bf16 with an adapter: %v, want ErrConfig and the remedy", err)
+	}
+	if _, err := samebit.Open(tiny, samebit.Config{KV: tensor.Q8_0}); !errors.Is(err, backend.ErrUnsupported) {
+		t.Errorf("keys and values in Q8_0: %v, want ErrUnsupported", err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"samebit/backend"
 	"samebit/nn"
 	"samebit/state"
+	"samebit/tensor"
 )
 
 // Result is one measurement. Rates are units per second: of the best, and of the
@@ -24,6 +25,7 @@ type Result struct {
 	Model   string    `json:"model,omitempty"`
 	Test    string    `json:"test"` // load, prefill, decode, batch, gemm, gemv, …
 	Shape   string    `json:"shape,omitempty"`
+	KV      string    `json:"kv,omitempty"` // storage type of a model's keys and values; empty for F32
 	N       int       `json:"n,omitempty"`
 	Depth   int       `json:"depth,omitempty"`
 	Seqs    int       `json:"nseq,omitempty"`
@@ -124,7 +126,11 @@ const warmRows = 256
 
 func (m *measure) result(test string) Result {
 	i := m.dev.Info()
-	return Result{Model: m.cfg.Name, Test: test, Threads: i.Threads, Kernels: i.Kernels, Inexact: i.Inexact, Slow: i.Slow, Unit: "tokens/s"}
+	r := Result{Model: m.cfg.Name, Test: test, Threads: i.Threads, Kernels: i.Kernels, Inexact: i.Inexact, Slow: i.Slow, Unit: "tokens/s"}
+	if dt := m.dec.Shapes.KV.Stored(); dt != tensor.F32 {
+		r.KV = dt.String()
+	}
+	return r
 }
 
 func (m *measure) all() error {

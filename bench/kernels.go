@@ -14,6 +14,8 @@ import (
 type KernelConfig struct {
 	Only    string  // "gemm", "gemv", "attention", "delta"; empty for all
 	Seconds float64 // per case; 0 means 1
+
+	KV tensor.DType // of keys and values of the attention cases: F32, which zero means too, or BF16
 }
 
 // ringBytes is how much weight a GEMV walks through, far more than a cache holds.
@@ -228,7 +230,7 @@ func (k *kernels) attention() error {
 	for _, c := range []struct{ d, heads, group, past, rows int }{
 		{64, 2, 4, 3584, 512}, {128, 2, 4, 3584, 512}, {64, 4, 2, 16383, 1}, {128, 2, 2, 16383, 1}, {64, 4, 4, 16383, 1}, {128, 2, 4, 16383, 1}, {128, 2, 1, 16383, 1},
 	} {
-		kv, err := state.NewKV(pool, state.ID{}, state.KVShape{Layers: attnLayers, Heads: c.heads, Dim: c.d})
+		kv, err := state.NewKV(pool, state.ID{}, state.KVShape{Layers: attnLayers, Heads: c.heads, Dim: c.d, Type: k.cfg.KV})
 		if err != nil {
 			return err
 		}
@@ -265,9 +267,13 @@ func (k *kernels) attention() error {
 		work := 4 * pairs * float64(c.heads*c.group*c.d) / 1e9
 		if c.rows == 1 {
 			test, unit = "attention-decode", "GB/s"
-			work = 8 * float64((c.past+1)*c.heads*c.d) / 1e9
+			work = float64(kv.Shape().Type.Bytes(2*(c.past+1)*c.heads*c.d)) / 1e9
 		}
-		r := k.result(test, fmt.Sprintf("%d rows, %d keys, %dx%d heads of %d", c.rows, c.past+c.rows, c.heads, c.group, c.d), unit)
+		shape := fmt.Sprintf("%d rows, %d keys, %dx%d heads of %d", c.rows, c.past+c.rows, c.heads, c.group, c.d)
+		if dt := kv.Shape().Type; dt != tensor.F32 {
+			shape += ", " + dt.String()
+		}
+		r := k.result(test, shape, unit)
 		layer := 0
 		err = k.measure(r, work, func() {
 			k.s.Attention(y, q, p, layer, 0.125, 0)

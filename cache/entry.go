@@ -67,14 +67,22 @@ func pack(e Entry, s state.Snapshot) (*packed, error) {
 		p.add(vecsName, checkpoint.F32, []int{n, width}, vecs)
 	}
 	err := s.Save(func(name string, t tensor.Tensor) error {
-		if strings.HasPrefix(name, "rows.") || t.DType() != tensor.F32 {
-			return fmt.Errorf("cache: storing tensor %q of %v: names under rows. and types but F32 have no place in an entry", name, t)
+		if strings.HasPrefix(name, "rows.") || t.DType() != tensor.F32 && t.DType() != tensor.BF16 {
+			return fmt.Errorf("cache: storing tensor %q of %v: names under rows. and types but F32 and BF16 have no place in an entry", name, t)
+		}
+		dim := t.Shape()
+		if half, ok := t.Halves(); ok && t.Contiguous() {
+			b := make([]byte, 0, 2*len(half))
+			for _, h := range half {
+				b = binary.LittleEndian.AppendUint16(b, h)
+			}
+			p.add(name, checkpoint.BF16, dim, b)
+			return nil
 		}
 		v, ok := t.F32()
 		if !ok {
 			return fmt.Errorf("cache: storing tensor %q: %v is not contiguous host memory", name, t)
 		}
-		dim := t.Shape()
 		p.add(name, checkpoint.F32, dim, littleEndian(v))
 		return nil
 	})
@@ -164,7 +172,14 @@ func adopt(set *checkpoint.Set, e Entry, into Appender) error {
 		if v, err := t.View(); err == nil {
 			return v, nil
 		}
-		v, err := t.Float32s() // a machine of the other byte order
+		if t.Type == checkpoint.BF16 { // a machine of the other byte order
+			half := make([]uint16, len(t.Data)/2)
+			for i := range half {
+				half[i] = binary.LittleEndian.Uint16(t.Data[2*i:])
+			}
+			return tensor.New(tensor.Bytes(tensor.AsBytes(half)), 0, tensor.BF16, t.Shape...)
+		}
+		v, err := t.Float32s()
 		if err != nil {
 			return tensor.Tensor{}, fmt.Errorf("%w: %w", errDamaged, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
@@ -14,12 +15,16 @@ import (
 	"samebit/nn"
 	"samebit/qwen3"
 	"samebit/state"
+	"samebit/tensor"
 	"samebit/tensor/tensortest"
 )
 
+// bf16KV ends the names of models that keep keys and values in bf16.
+const bf16KV = " kv=bf16"
+
 // models are the checkpoints that the laws run on: dense, biased, sliding,
 // hybrid with more value than key heads, hybrid with experts.
-var models = []string{"qwen3-tied-fp32", "qwen2-bf16", "qwen3-swa-bias-fp32", "qwen35-8l-bf16", "qwen3next-moe-fp32"}
+var models = []string{"qwen3-tied-fp32", "qwen2-bf16", "qwen3-swa-bias-fp32", "qwen35-8l-bf16", "qwen3next-moe-fp32", "qwen3-swa-bias-fp32" + bf16KV, "qwen35-8l-bf16" + bf16KV}
 
 // rig is a model on a device with a pool and a stream.
 type rig struct {
@@ -42,6 +47,7 @@ func newRig(t testing.TB, model string, limit int64) *rig {
 
 func newRigOn(t testing.TB, dev backend.Device, model string, limit int64) *rig {
 	t.Helper()
+	model, half := strings.CutSuffix(model, bf16KV)
 	set, err := checkpoint.Open("../testdata/models/checkpoints/" + model)
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +62,11 @@ func newRigOn(t testing.TB, dev backend.Device, model string, limit int64) *rig 
 		t.Fatal(err)
 	}
 	t.Cleanup(g.dec.Close)
+	if half {
+		if g.dec, err = g.dec.WithKV(tensor.BF16); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if g.pool, err = state.NewPool(dev, limit); err != nil {
 		t.Fatal(err)
 	}

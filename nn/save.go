@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -19,6 +20,8 @@ import (
 const (
 	saveFormat  = "samebit.sequence"
 	saveVersion = "1"
+
+	kvMeta = "kv" // storage type of keys and values, left out for F32
 
 	tokensName = "rows.tokens" // I32 [n], -1 for continuous rows
 	vecsName   = "rows.vecs"   // F32 [continuous rows, H], in order
@@ -52,15 +55,23 @@ func (r *Runner) Save(w io.Writer) error {
 	err = snap.Save(func(name string, t tensor.Tensor) error {
 		b, _ := t.Raw()
 		dim := t.Shape()
-		list = append(list, checkpoint.Entry{Name: name, Type: checkpoint.F32, Shape: dim, Data: slices.Clone(b)})
+		typ := checkpoint.F32
+		if t.DType() == tensor.BF16 {
+			typ = checkpoint.BF16
+		}
+		list = append(list, checkpoint.Entry{Name: name, Type: typ, Shape: dim, Data: slices.Clone(b)})
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return checkpoint.Write(w, list, map[string]string{
+	meta := map[string]string{
 		"format": saveFormat, "version": saveVersion, "model": hex.EncodeToString(r.dec.ID[:]), "rows": strconv.Itoa(len(r.rows)),
-	})
+	}
+	if dt := r.dec.Shapes.KV.Stored(); dt != tensor.F32 {
+		meta[kvMeta] = dt.String()
+	}
+	return checkpoint.Write(w, list, meta)
 }
 
 // Load replaces the sequence by one that Save wrote. It fails with
@@ -108,6 +119,9 @@ func (r *Runner) savedRows(set *checkpoint.Set) ([]state.Row, error) {
 	}
 	if m["version"] != saveVersion {
 		return nil, fmt.Errorf("nn: saved sequence of version %q, this program reads version %s", m["version"], saveVersion)
+	}
+	if want, have := r.dec.Shapes.KV.Stored().String(), cmp.Or(m[kvMeta], tensor.F32.String()); have != want {
+		return nil, fmt.Errorf("nn: the sequence was saved with keys and values in %.8s, this model keeps them in %s: open it with that type, or run the rows again: %w", have, want, state.ErrForeign)
 	}
 	if want := hex.EncodeToString(r.dec.ID[:]); m["model"] != want {
 		return nil, fmt.Errorf("nn: the sequence was saved by model %.16s…, this is model %.16s…: %w", m["model"], want, state.ErrForeign)

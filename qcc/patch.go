@@ -76,6 +76,9 @@ func (r Retrofit) plan(d *nn.Decoder) (Config, []int, error) {
 	if d == nil {
 		return Config{}, nil, fmt.Errorf("qcc: no model to retrofit: %w", ErrConfig)
 	}
+	if dt := d.Shapes.KV.Stored(); dt != tensor.F32 {
+		return Config{}, nil, fmt.Errorf("qcc: the model stores keys and values as %v, windows and archives hold F32: open it with keys and values in F32, or bound it by a sieve: %w", dt, ErrConfig)
+	}
 	all, archived := replaceable(d)
 	want := r.Layers
 	if want == nil {

@@ -2,6 +2,7 @@ package rclc
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -84,7 +85,7 @@ func (s *Sender) Validate() error {
 // two may have other limits on their context, which the digest leaves out.
 func (r *Info) compatible(s *Info) error {
 	no := func(code, what string, a, b any) error {
-		return fail(ErrIncompatible, code, "the sender has %s %v, the receiver %v: both need the same checkpoint", what, a, b)
+		return fail(ErrIncompatible, code, "the sender has %s %v, the receiver %v: both need the same checkpoint, opened alike", what, a, b)
 	}
 	for _, g := range []struct {
 		what string
@@ -103,6 +104,8 @@ func (r *Info) compatible(s *Info) error {
 		return no("model_type", "a model of type", strconv.Quote(s.ModelType), strconv.Quote(r.ModelType))
 	case !slices.Equal(s.LayerTypes, r.LayerTypes):
 		return no("geometry", "layers of types", s.LayerTypes, r.LayerTypes)
+	case s.KV != r.KV:
+		return no("kv", "keys and values in", cmp.Or(s.KV, "F32"), cmp.Or(r.KV, "F32"))
 	case other(s.Checkpoint, r.Checkpoint):
 		return no("checkpoint", "checkpoint", strconv.Quote(s.Checkpoint), strconv.Quote(r.Checkpoint))
 	case other(s.Revision, r.Revision):

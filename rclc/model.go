@@ -55,6 +55,7 @@ type Info struct {
 	Hidden, Vocab, Layers   int
 	LayerTypes              []string // by layer
 	Heads, KVHeads, HeadDim int      // of the attention layers; 0 without one
+	KV                      string   // storage type of keys and values, such as BF16; "" for F32
 	Context                 int      // largest number of rows; 0 for no limit
 	ID                      state.ID // of weights, config without the limits of texts, adapters and numerics
 	Tokens                  Digest   // of the vocabulary; zero without a tokenizer
@@ -104,6 +105,9 @@ func NewModel(dec *nn.Decoder, pool *state.Pool, cfg ModelConfig) (*Model, error
 			ModelType: cfg.ModelType, Checkpoint: cfg.Checkpoint, Revision: cfg.Revision,
 			Hidden: dec.Hidden, Vocab: dec.Vocab, Layers: len(dec.Blocks), Context: dec.Context, ID: dec.ID,
 		},
+	}
+	if dt := dec.Shapes.KV.Stored(); dt != tensor.F32 {
+		m.Info.KV = dt.String()
 	}
 	for i := range dec.Blocks {
 		kind := OtherLayer

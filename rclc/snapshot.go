@@ -247,7 +247,7 @@ func parseSnapshot(ctx context.Context, m *Model, name string, data []byte, limi
 	if own {
 		switch {
 		case meta.Identity != m.Info.ID.String():
-			return nil, bad("identity", "the snapshot is of model %.16s…, the agent's is %.16s…: load the weights and the config that it was made with", meta.Identity, m.Info.ID)
+			return nil, bad("identity", "the snapshot is of model %.16s…, the agent's is %.16s…: load the weights and the config that it was made with, and keep keys and values in the same type", meta.Identity, m.Info.ID)
 		case meta.Tokens != "" && m.Info.Tokens != (Digest{}) && meta.Tokens != hexDigest(m.Info.Tokens):
 			return nil, bad("identity", "the snapshot's vocabulary is %.16s…, the model's %.16s…: bind the tokenizer that it was made with", meta.Tokens, hexDigest(m.Info.Tokens))
 		}

@@ -65,6 +65,7 @@ type wireModel struct {
 	Heads      int      `json:"heads"`
 	KVHeads    int      `json:"kv_heads"`
 	HeadDim    int      `json:"head_dim"`
+	KV         string   `json:"kv,omitempty"`
 	Context    int      `json:"context"`
 }
 
@@ -196,7 +197,7 @@ func (f *wireFile) message(i string, m Message) error {
 		f.add(i+".positions", checkpoint.I64, []int{n}, pos)
 	}
 	f.add(i+".crc32c", checkpoint.U32, []int{n}, littleEndian(m.rowSums()))
-	names := []string{m.from.ModelType, m.from.Checkpoint, m.from.Revision}
+	names := []string{m.from.ModelType, m.from.Checkpoint, m.from.Revision, m.from.KV}
 	if m.selection != nil {
 		names = append(names, m.selection.Selector)
 	}
@@ -224,7 +225,7 @@ func wireInfo(m *Info) wireModel {
 		Digest: hex.EncodeToString(m.ID[:]), Vocabulary: hexDigest(m.Tokens),
 		Type: m.ModelType, Checkpoint: m.Checkpoint, Revision: m.Revision,
 		Hidden: m.Hidden, Vocab: m.Vocab, Layers: m.Layers, LayerTypes: append([]string{}, m.LayerTypes...),
-		Heads: m.Heads, KVHeads: m.KVHeads, HeadDim: m.HeadDim, Context: m.Context,
+		Heads: m.Heads, KVHeads: m.KVHeads, HeadDim: m.HeadDim, KV: m.KV, Context: m.Context,
 	}
 }
 

@@ -209,6 +209,7 @@ func TestWireMismatch(t *testing.T) {
 		{"KV heads", "geometry", func(i *Info) { i.KVHeads++ }},
 		{"heads of width", "geometry", func(i *Info) { i.HeadDim++ }},
 		{"linear_attention", "geometry", func(i *Info) { i.LayerTypes = []string{FullLayer, FullLayer, FullLayer} }},
+		{"keys and values in F32, the receiver BF16", "kv", func(i *Info) { i.KV = "BF16" }},
 		{"qwen4", "model_type", func(i *Info) { i.ModelType = "qwen4" }},
 		{"tiny <1>", "checkpoint", func(i *Info) { i.Checkpoint = "other" }},
 		{"main", "revision", func(i *Info) { i.Revision = "other" }},

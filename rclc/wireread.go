@@ -356,7 +356,7 @@ func (w *wireModel) info() (*Info, error) {
 	m := &Info{
 		ModelType: w.Type, Checkpoint: w.Checkpoint, Revision: w.Revision,
 		Hidden: w.Hidden, Vocab: w.Vocab, Layers: w.Layers, LayerTypes: w.LayerTypes,
-		Heads: w.Heads, KVHeads: w.KVHeads, HeadDim: w.HeadDim, Context: w.Context,
+		Heads: w.Heads, KVHeads: w.KVHeads, HeadDim: w.HeadDim, KV: w.KV, Context: w.Context,
 	}
 	if w.Digest == "" || !unhex((*Digest)(&m.ID), w.Digest) || !unhex(&m.Tokens, w.Vocabulary) {
 		return nil, fail(ErrWire, "wire_damaged", "a digest of its model is no SHA-256 in hexadecimal digits")

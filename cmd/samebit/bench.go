@@ -39,6 +39,7 @@ print best and median rates. bench/peers measures other engines the same way.
 		Args: noArgs,
 	}
 	mf.register(c)
+	mf.kv.register(c)
 	f := c.Flags()
 	f.IntSliceVarP(&cfg.Prompts, "prompts", "p", []int{128, 512}, "`LIST` of prompt lengths in tokens")
 	f.IntVarP(&cfg.Decode, "tokens", "n", 32, "decode `N` tokens")
@@ -86,6 +87,9 @@ print best and median rates. bench/peers measures other engines the same way.
 			out.add(r, "%-28s %-8s n %-5d depth %-6d seqs %-3d %9.2f %s best, %9.2f median, peak %d MiB%s", r.Model, r.Test, r.N, r.Depth, max(r.Seqs, 1), r.Best, r.Unit, r.Median, r.PeakMiB, notExact(&r))
 		}
 		dec, err := loadBench(c.Context(), dev, path, loads, bar.update, emit)
+		if err == nil {
+			dec, err = mf.kv.on(dev, dec)
+		}
 		if err != nil {
 			return err
 		}
@@ -154,6 +158,7 @@ func benchKernels(c *cobra.Command, mf *modelFlags, only string, cfg bench.Kerne
 		return err
 	}
 	defer dev.Close()
+	cfg.KV = mf.kv.dtype()
 	return bench.Kernels(c.Context(), dev, cfg, func(r bench.Result) {
 		out.add(r, "%-18s %-44s %9.2f %s best, %9.2f median%s", r.Test, r.Shape, r.Best, r.Unit, r.Median, notExact(&r))
 	})

@@ -88,9 +88,13 @@ func (f *boundedFlags) adapter(d *nn.Decoder) (a *qcc.Adapter, err error) {
 	return a, nil
 }
 
-// load is loadDecoder of a model whose memory may be bounded.
-func (f *boundedFlags) load(ctx context.Context, dev backend.Device, path string, progress func(done, total int64)) (*nn.Decoder, error) {
+// load is loadDecoder of a model with keys and values of a type, whose memory may be
+// bounded.
+func (f *boundedFlags) load(ctx context.Context, dev backend.Device, kv *kvFlag, path string, progress func(done, total int64)) (*nn.Decoder, error) {
 	d, err := loadDecoder(ctx, dev, path, progress)
+	if err == nil {
+		d, err = kv.on(dev, d)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strconv"
@@ -14,12 +15,55 @@ import (
 	"samebit/backend/cuda/emu"
 	"samebit/backend/opencl"
 	"samebit/backend/ref"
+	"samebit/nn"
+	"samebit/tensor"
 )
 
 const deviceHelp = "cpu, cuda:0 (an NVIDIA GPU by number), cuda:emu (its kernels emulated, slow; either with ,fast at its end: tensor cores, not bit-exact), opencl (or opencl:1, another of its devices), or ref (slow plain loops)"
 
 func deviceNames() []cobra.Completion {
 	return []cobra.Completion{"cpu", "cuda:0", "cuda:0,fast", "cuda:emu", "cuda:emu,fast", "opencl", "ref"}
+}
+
+// kvFlag is how keys and values are stored.
+type kvFlag struct{ name string }
+
+func (f *kvFlag) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.name, "kv", "f32", "keep keys and values as `TYPE`: f32, or bf16, which rounds them once: half the memory, other logits, on every path the same")
+	// the only error is a flag that does not exist
+	_ = c.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions([]cobra.Completion{"f32", "bf16"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// check refuses values before anything is loaded.
+func (f *kvFlag) check(bounded *boundedFlags) error {
+	if f.dtype() == tensor.BF16 && bounded.wanted() {
+		return usagef("--kv bf16 excludes --adapter and --window, whose windows are f32: bound the memory with --sieve, or leave --kv out")
+	}
+	return oneOf("kv", []string{"f32", "bf16"}, cmp.Or(f.name, "f32"))
+}
+
+// dtype is the type, F32 for commands without the flag.
+func (f *kvFlag) dtype() tensor.DType {
+	if f.name == "bf16" {
+		return tensor.BF16
+	}
+	return tensor.F32
+}
+
+// on is the decoder of a device with keys and values of the type. It owns what d owned,
+// and d is closed after an error.
+func (f *kvFlag) on(dev backend.Device, d *nn.Decoder) (*nn.Decoder, error) {
+	var n *nn.Decoder
+	err := backend.CheckPageType(dev, f.dtype())
+	if err == nil {
+		n, err = d.WithKV(f.dtype())
+	}
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	n.Closers, d.Closers = d.Closers, nil
+	return n, nil
 }
 
 // ordinal is the number in "cuda:0" or "opencl:1".

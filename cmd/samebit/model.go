@@ -38,6 +38,7 @@ type modelFlags struct {
 	path    string
 	fetched bool // without a path the fetched model is meant, not one of the program
 	device  string
+	kv      kvFlag
 	threads int
 	context int
 	chunk   int
@@ -68,6 +69,7 @@ func (f *modelFlags) registerDevice(c *cobra.Command) {
 // registerSequence adds the flags of commands that make text.
 func (f *modelFlags) registerSequence(c *cobra.Command) {
 	f.register(c)
+	f.kv.register(c)
 	c.Flags().IntVar(&f.context, "context", 0, "at most `N` tokens in the sequence (0: what the model was made for)")
 	c.Flags().StringVar(&f.cache, "cache", "", "keep checkpoints of prompts in folder `DIR` and resume from them, also after a restart; changes no bit")
 	c.Flags().IntVar(&f.chunk, "chunk", 0, "`N` prompt tokens per pass (0: 512); changes no bit")
@@ -88,6 +90,9 @@ func (f *modelFlags) check() error {
 		return usagef("--chunk %d: want a number of tokens, or 0 for 512", f.chunk)
 	}
 	if err := f.bounded.check(f.cache != ""); err != nil {
+		return err
+	}
+	if err := f.kv.check(&f.bounded); err != nil {
 		return err
 	}
 	return checkDevice(f.device)
@@ -159,7 +164,7 @@ func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
 		return nil, nil, err
 	}
 	bar := newBar("loading "+filepath.Base(path), true)
-	cfg := samebit.Config{Device: dev, Context: f.context, ChunkRows: f.chunk, Progress: bar.update}
+	cfg := samebit.Config{Device: dev, Context: f.context, ChunkRows: f.chunk, KV: f.kv.dtype(), Progress: bar.update}
 	if f.bounded.wanted() {
 		cfg.Adapter = f.bounded.adapter
 	}

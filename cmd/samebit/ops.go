@@ -24,7 +24,7 @@ type opCount struct {
 // compareOps runs rows of a prompt and one step on the reference and on a device
 // at once, and compares what every op wrote. The error names the
 // first difference; the counts are of what ran until then.
-func compareOps(ctx context.Context, path string, bounded *boundedFlags, open func() (backend.Device, error), rows int, progress func(done, total int64)) (counts []opCount, err error) {
+func compareOps(ctx context.Context, path string, bounded *boundedFlags, kv *kvFlag, open func() (backend.Device, error), rows int, progress func(done, total int64)) (counts []opCount, err error) {
 	dev, err := open()
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func compareOps(ctx context.Context, path string, bounded *boundedFlags, open fu
 	defer plain.Close()
 	both := lockstep.New(plain, dev)
 	defer both.Close()
-	dec, err := bounded.load(ctx, both, path, progress)
+	dec, err := bounded.load(ctx, both, kv, path, progress)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 func newParity() *cobra.Command {
 	var path, expect, device string
 	var bounded boundedFlags
+	var kv kvFlag
 	var cfg parity.Config
 	var impls []string
 	var asJSON, quick bool
@@ -47,6 +48,7 @@ must be those of the processor.`,
 	bounded.registerSieve(c)
 	f.StringVar(&device, "device", "cpu", "compare the processor with `NAME`: "+deviceHelp)
 	_ = c.RegisterFlagCompletionFunc("device", cobra.FixedCompletions(deviceNames(), cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	kv.register(c)
 	f.IntVar(&cfg.Prompt, "prompt-tokens", 600, "prompt of `N` rows")
 	f.IntVar(&cfg.Generate, "tokens", 64, "then `N` greedy tokens")
 	f.StringSliceVar(&impls, "kernels", nil, "`LIST` of kernels to compare (default: all of "+strings.Join(cpu.Impls(), ", ")+")")
@@ -55,7 +57,7 @@ must be those of the processor.`,
 	f.StringVar(&expect, "expect", "", "fail unless the hash is `HASH`")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), atLeast("ops", 0, opRows), oneOf("kernels", cpu.Impls(), impls...), checkDevice(device), exactDevice("parity", device), bounded.check(false)); err != nil {
+		if err := errors.Join(atLeast("prompt-tokens", 1, cfg.Prompt), atLeast("tokens", 1, cfg.Generate), atLeast("ops", 0, opRows), oneOf("kernels", cpu.Impls(), impls...), checkDevice(device), exactDevice("parity", device), bounded.check(false), kv.check(&bounded)); err != nil {
 			return err
 		}
 		path = resolveModel(path)
@@ -90,7 +92,7 @@ must be those of the processor.`,
 				return fmt.Errorf("parity: %s: %w", device, err)
 			}
 			bar := newBar("loading "+filepath.Base(path)+" twice", true)
-			rep.Ops, differs = compareOps(c.Context(), path, &bounded, func() (backend.Device, error) { return dev, nil }, opRows, bar.update)
+			rep.Ops, differs = compareOps(c.Context(), path, &bounded, &kv, func() (backend.Device, error) { return dev, nil }, opRows, bar.update)
 			bar.finish()
 			if c.Context().Err() != nil {
 				return differs
@@ -112,7 +114,7 @@ must be those of the processor.`,
 			}
 		}
 		load := func(ctx context.Context, dev backend.Device) (*nn.Decoder, error) {
-			return bounded.load(ctx, dev, path, nil)
+			return bounded.load(ctx, dev, &kv, path, nil)
 		}
 		var err error
 		if rep.Report, err = parity.Run(c.Context(), load, cfg); err != nil {
