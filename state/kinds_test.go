@@ -95,6 +95,12 @@ func TestKV(t *testing.T) {
 		Reshaped: func(p *state.Pool, id state.ID) (state.State, error) {
 			return state.NewKV(p, id, state.KVShape{Layers: 1, Heads: kvHeads, Dim: kvDim})
 		}})
+	statetest.Run(t, statetest.Kind{Name: "KV of bf16", Put: putKV, Devices: devices, Reshaped: newKV,
+		New: func(p *state.Pool, id state.ID) (state.State, error) {
+			s := kvShape
+			s.Type = tensor.BF16
+			return state.NewKV(p, id, s)
+		}})
 }
 
 func TestDelta(t *testing.T) {
