@@ -28,7 +28,7 @@ func (r *run) openState(p *progress) (saved *checkpoint.Set, changed bool, err e
 		return nil, false, fmt.Errorf("%w; if this config changes no step that is made, go on with it by --changed", err)
 	}
 	path := filepath.Join(r.dir, journal.StateFile)
-	if p.Training == nil || p.Training.digest() != p.Config {
+	if p.Training == nil || p.Training.digest() != p.Config || p.Training.check() != nil {
 		return nil, false, fmt.Errorf("train: %s does not have the config that it was made with: make one more step with that config, then change it", path)
 	}
 	log, err := ReadLog(r.dir)

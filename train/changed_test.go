@@ -85,6 +85,9 @@ func TestChanged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if again, err := (setup{options: Options{Until: tt.until}}).run(t, t.Context(), was, dir); err != nil || again.Steps != before.Steps || again.Stopped != before.Stopped {
+				t.Errorf("the same again: %v, %+v, not %+v", err, again, before)
+			}
 			if before.Steps >= want.Steps {
 				t.Fatalf("%d steps were made before the change, of %d", before.Steps, want.Steps)
 			}
