@@ -67,3 +67,8 @@ func (f format) half() int {
 	}
 	return 64 * f.width
 }
+
+// tiles says whether the format has tiles: where two planes are put together, forming
+// weights twice over half a panel costs what tiles save (Q6_K: 1.0 to 1.08 of the speed
+// without).
+func (f format) tiles() bool { return f.hi == 0 }

@@ -1,8 +1,9 @@
 // Command quant writes the assembly kernels of backend/cpu/internal/quant.
 //
 // On amd64 one description serves both instruction sets: a walk over the inputs that
-// forms the weights of a panel's rows, with either a store (expand) or a
-// fused multiply-add into the rows' chains (gemv) at its end.
+// forms the weights of a panel's rows, with either a store (expand) or fused
+// multiply-adds into the rows' chains (gemv; tile for several rows of inputs, AVX2) at
+// its end.
 package main
 
 import (
@@ -27,6 +28,9 @@ func main() {
 	for _, f := range formats {
 		kernel(f, evex, false)
 		kernel(f, evex, true)
+		for rows := 2; rows <= maxTile && f.tiles() && !evex; rows++ {
+			tile(f, rows)
+		}
 	}
 	Generate()
 }

@@ -105,7 +105,8 @@ func (j *job) chunk(p, q, m, t0, t1 int) {
 	if f := j.fused(t1 - t0); f != nil {
 		kernels, step, panelStep, expand = &f.tile, f.step, f.panelStep, false
 	}
-	inputs := 0 // of all tiles
+	whole := t1-t0 == 1 && 2 <= m && m <= j.cod.MaxTile // the codec does it all
+	inputs := 0                                         // of all tiles
 	for _, g := range parts {
 		inputs += j.k * g.tiles * j.ks.passes(g.rows)
 	}
@@ -115,7 +116,7 @@ func (j *job) chunk(p, q, m, t0, t1 int) {
 		for i := p; i < q; i++ {
 			b := unsafe.Pointer(&j.panels[j.at(i, k0)])
 			next := j.following(p, q, i, k0)
-			if expand {
+			if expand && !whole {
 				j.cod.Expand(j.slice, j.panels[i*j.bytes:(i+1)*j.bytes], j.k, k0, n)
 				b = unsafe.Pointer(&j.slice[0])
 			}
@@ -129,6 +130,10 @@ func (j *job) chunk(p, q, m, t0, t1 int) {
 				o := row*j.ldc + i*width
 				_ = j.c[o+(m-1)*j.ldc+width-1]
 				dst, dstStride = &j.c[o], j.ldc*4
+			}
+			if whole {
+				j.cod.Tile(m, dst, dstStride, src, srcStride, &j.pa[row*j.k+k0*m], j.panels[i*j.bytes:(i+1)*j.bytes], k0, n)
+				continue
 			}
 			for _, g := range parts {
 				if g.tiles == 0 {

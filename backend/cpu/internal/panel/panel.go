@@ -37,6 +37,15 @@ type Codec struct {
 	// panels already have that form.
 	Expand func(dst []float32, panel []byte, k, k0, n int)
 
+	// Tile adds inputs [k0, k0+n) of a panel, bounds as of Expand but n > 0, to the
+	// chains of rows 2 to MaxTile:
+	//
+	//	dst[r·dstStride/4 + lane] = src[r·srcStride/4 + lane] + Σ(chain from +0, i < n) a[i·rows + r]·weight[k0+i, lane]
+	//
+	// Nil where MaxTile is 0: what has no kernel for that expands.
+	Tile    func(rows int, dst *float32, dstStride int, src *float32, srcStride int, a *float32, panel []byte, k0, n int)
+	MaxTile int
+
 	// Gemv writes y[32·p+lane] = DOT(x, weight) for every panel p of panels;
 	// len(y) is 32 times their number, len(x) == k.
 	Gemv func(y, x []float32, panels []byte, k int)

@@ -21,25 +21,25 @@ func native(s isa.Set, t blockq.Type) (kernels, bool) {
 func avx2(t blockq.Type) kernels {
 	switch t {
 	case blockq.Q8_0:
-		return kernels{expandQ8_0AVX2, gemvQ8_0AVX2}
+		return kernels{expandQ8_0AVX2, gemvQ8_0AVX2, tiles{tileQ8_0_2AVX2, tileQ8_0_3AVX2, tileQ8_0_4AVX2}}
 	case blockq.Q4_0:
-		return kernels{expandQ4_0AVX2, gemvQ4_0AVX2}
+		return kernels{expandQ4_0AVX2, gemvQ4_0AVX2, tiles{tileQ4_0_2AVX2, tileQ4_0_3AVX2, tileQ4_0_4AVX2}}
 	case blockq.Q4_1:
-		return kernels{expandQ4_1AVX2, gemvQ4_1AVX2}
+		return kernels{expandQ4_1AVX2, gemvQ4_1AVX2, tiles{tileQ4_1_2AVX2, tileQ4_1_3AVX2, tileQ4_1_4AVX2}}
 	case blockq.Q5_0:
-		return kernels{expandQ5_0AVX2, gemvQ5_0AVX2}
+		return kernels{expand: expandQ5_0AVX2, gemv: gemvQ5_0AVX2}
 	case blockq.Q5_1:
-		return kernels{expandQ5_1AVX2, gemvQ5_1AVX2}
+		return kernels{expand: expandQ5_1AVX2, gemv: gemvQ5_1AVX2}
 	case blockq.Q2_K:
-		return kernels{expandQ2_KAVX2, gemvQ2_KAVX2}
+		return kernels{expandQ2_KAVX2, gemvQ2_KAVX2, tiles{tileQ2_K_2AVX2, tileQ2_K_3AVX2, tileQ2_K_4AVX2}}
 	case blockq.Q3_K:
-		return kernels{expandQ3_KAVX2, gemvQ3_KAVX2}
+		return kernels{expand: expandQ3_KAVX2, gemv: gemvQ3_KAVX2}
 	case blockq.Q4_K:
-		return kernels{expandQ4_KAVX2, gemvQ4_KAVX2}
+		return kernels{expandQ4_KAVX2, gemvQ4_KAVX2, tiles{tileQ4_K_2AVX2, tileQ4_K_3AVX2, tileQ4_K_4AVX2}}
 	case blockq.Q5_K:
-		return kernels{expandQ5_KAVX2, gemvQ5_KAVX2}
+		return kernels{expand: expandQ5_KAVX2, gemv: gemvQ5_KAVX2}
 	case blockq.Q6_K:
-		return kernels{expandQ6_KAVX2, gemvQ6_KAVX2}
+		return kernels{expand: expandQ6_KAVX2, gemv: gemvQ6_KAVX2}
 	}
 	return kernels{}
 }
@@ -47,25 +47,25 @@ func avx2(t blockq.Type) kernels {
 func avx512(t blockq.Type) kernels {
 	switch t {
 	case blockq.Q8_0:
-		return kernels{expandQ8_0AVX512, gemvQ8_0AVX512}
+		return kernels{expand: expandQ8_0AVX512, gemv: gemvQ8_0AVX512}
 	case blockq.Q4_0:
-		return kernels{expandQ4_0AVX512, gemvQ4_0AVX512}
+		return kernels{expand: expandQ4_0AVX512, gemv: gemvQ4_0AVX512}
 	case blockq.Q4_1:
-		return kernels{expandQ4_1AVX512, gemvQ4_1AVX512}
+		return kernels{expand: expandQ4_1AVX512, gemv: gemvQ4_1AVX512}
 	case blockq.Q5_0:
-		return kernels{expandQ5_0AVX512, gemvQ5_0AVX512}
+		return kernels{expand: expandQ5_0AVX512, gemv: gemvQ5_0AVX512}
 	case blockq.Q5_1:
-		return kernels{expandQ5_1AVX512, gemvQ5_1AVX512}
+		return kernels{expand: expandQ5_1AVX512, gemv: gemvQ5_1AVX512}
 	case blockq.Q2_K:
-		return kernels{expandQ2_KAVX512, gemvQ2_KAVX512}
+		return kernels{expand: expandQ2_KAVX512, gemv: gemvQ2_KAVX512}
 	case blockq.Q3_K:
-		return kernels{expandQ3_KAVX512, gemvQ3_KAVX512}
+		return kernels{expand: expandQ3_KAVX512, gemv: gemvQ3_KAVX512}
 	case blockq.Q4_K:
-		return kernels{expandQ4_KAVX512, gemvQ4_KAVX512}
+		return kernels{expand: expandQ4_KAVX512, gemv: gemvQ4_KAVX512}
 	case blockq.Q5_K:
-		return kernels{expandQ5_KAVX512, gemvQ5_KAVX512}
+		return kernels{expand: expandQ5_KAVX512, gemv: gemvQ5_KAVX512}
 	case blockq.Q6_K:
-		return kernels{expandQ6_KAVX512, gemvQ6_KAVX512}
+		return kernels{expand: expandQ6_KAVX512, gemv: gemvQ6_KAVX512}
 	}
 	return kernels{}
 }

@@ -22,7 +22,17 @@ type kernels struct {
 	expand func(dst *float32, block *byte, chunks int)
 	// gemv writes y[32] for one panel of 32·chunks inputs.
 	gemv func(y, x *float32, panel *byte, chunks int)
+	tile tiles // none: nil
 }
+
+// tiles are the kernels for 2 to 4 rows of inputs, see panel.Codec.
+type tiles [maxTile - 1]tileFunc
+
+const maxTile = 4
+
+// tileFunc adds the block of 32·chunks inputs, chunks <= 4, to the chains of some rows
+// of inputs a[i][row]: dst[row] = src[row] + Σ(chain from +0). Strides are in bytes.
+type tileFunc func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 
 // Codec returns the panel codec of a valid block format t for s. K must be a
 // multiple of t.BlockValues().
@@ -49,6 +59,14 @@ func Codec(s isa.Set, t blockq.Type) panel.Codec {
 			k.expand(&dst[0], &b[0], n/32)
 		}
 		c.Gemv = func(y, x []float32, p []byte, k0 int) { gemv(&k, l.bytes(k0), y, x, p, k0) }
+		if k.tile[0] != nil {
+			c.MaxTile = maxTile
+			c.Tile = func(rows int, dst *float32, dstStride int, src *float32, srcStride int, a *float32, p []byte, k0, n int) {
+				b := p[l.block(k0):]
+				_ = b[l.bytes(n)-1]
+				k.tile[rows-2](dst, dstStride, src, srcStride, a, &b[0], n/32)
+			}
+		}
 		return c
 	}
 	c.Expand = func(dst []float32, p []byte, _, k0, n int) { l.expand(dst, p, k0, n) }

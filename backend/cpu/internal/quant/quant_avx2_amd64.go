@@ -14,6 +14,21 @@ func expandQ8_0AVX2(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ8_0AVX2(y *float32, x *float32, panel *byte, chunks int)
 
+// tileQ8_0_2AVX2 is a tileFunc of Q8_0 for 2 rows.
+//
+//go:noescape
+func tileQ8_0_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ8_0_3AVX2 is a tileFunc of Q8_0 for 3 rows.
+//
+//go:noescape
+func tileQ8_0_3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ8_0_4AVX2 is a tileFunc of Q8_0 for 4 rows.
+//
+//go:noescape
+func tileQ8_0_4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
 // expandQ4_0AVX2 writes the weights of up to 4 chunks of 32 inputs of a Q4_0 panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -24,6 +39,21 @@ func expandQ4_0AVX2(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ4_0AVX2(y *float32, x *float32, panel *byte, chunks int)
 
+// tileQ4_0_2AVX2 is a tileFunc of Q4_0 for 2 rows.
+//
+//go:noescape
+func tileQ4_0_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_0_3AVX2 is a tileFunc of Q4_0 for 3 rows.
+//
+//go:noescape
+func tileQ4_0_3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_0_4AVX2 is a tileFunc of Q4_0 for 4 rows.
+//
+//go:noescape
+func tileQ4_0_4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
 // expandQ4_1AVX2 writes the weights of up to 4 chunks of 32 inputs of a Q4_1 panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -33,6 +63,21 @@ func expandQ4_1AVX2(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ4_1AVX2(y *float32, x *float32, panel *byte, chunks int)
+
+// tileQ4_1_2AVX2 is a tileFunc of Q4_1 for 2 rows.
+//
+//go:noescape
+func tileQ4_1_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_1_3AVX2 is a tileFunc of Q4_1 for 3 rows.
+//
+//go:noescape
+func tileQ4_1_3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_1_4AVX2 is a tileFunc of Q4_1 for 4 rows.
+//
+//go:noescape
+func tileQ4_1_4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 
 // expandQ5_0AVX2 writes the weights of up to 4 chunks of 32 inputs of a Q5_0 panel as dst[32·chunks][32].
 //
@@ -64,6 +109,21 @@ func expandQ2_KAVX2(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ2_KAVX2(y *float32, x *float32, panel *byte, chunks int)
 
+// tileQ2_K_2AVX2 is a tileFunc of Q2_K for 2 rows.
+//
+//go:noescape
+func tileQ2_K_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ2_K_3AVX2 is a tileFunc of Q2_K for 3 rows.
+//
+//go:noescape
+func tileQ2_K_3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ2_K_4AVX2 is a tileFunc of Q2_K for 4 rows.
+//
+//go:noescape
+func tileQ2_K_4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
 // expandQ3_KAVX2 writes the weights of up to 4 chunks of 32 inputs of a Q3_K panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -83,6 +143,21 @@ func expandQ4_KAVX2(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ4_KAVX2(y *float32, x *float32, panel *byte, chunks int)
+
+// tileQ4_K_2AVX2 is a tileFunc of Q4_K for 2 rows.
+//
+//go:noescape
+func tileQ4_K_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_K_3AVX2 is a tileFunc of Q4_K for 3 rows.
+//
+//go:noescape
+func tileQ4_K_3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_K_4AVX2 is a tileFunc of Q4_K for 4 rows.
+//
+//go:noescape
+func tileQ4_K_4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 
 // expandQ5_KAVX2 writes the weights of up to 4 chunks of 32 inputs of a Q5_K panel as dst[32·chunks][32].
 //

@@ -199,6 +199,9 @@ func check(t *testing.T, s isa.Set, ty blockq.Type, rows, k int, seed int64) {
 	}
 	for p := range n {
 		pk := packed[p*size:][:size]
+		for rows := 2; rows <= c.MaxTile; rows++ {
+			checkTile(t, where, &c, pk, w[p*32*k:][:32*k], rows, rng)
+		}
 		for k0 := 0; k0 < k; k0 += 128 {
 			m := min(128, k-k0)
 			dst, intact := guarded(m * 32)
@@ -224,6 +227,44 @@ func check(t *testing.T, s isa.Set, ty blockq.Type, rows, k int, seed int64) {
 					t.Fatalf("%s: Row %d[%d] = %x, want %x", where, lane, i, v, want)
 				}
 			}
+		}
+	}
+}
+
+// checkTile compares a panel's product with some rows of inputs, block by block.
+func checkTile(t *testing.T, where string, c *panel.Codec, p []byte, w []float32, rows int, rng *rand.Rand) {
+	t.Helper()
+	k := len(w) / 32
+	x := make([]float32, rows*k) // [rows][k]
+	for i := range x {
+		x[i] = float32(rng.NormFloat64())
+	}
+	const ld = 35 // of the sums
+	sums, intact := guarded((rows-1)*ld + 32)
+	zero := make([]float32, 32)
+	for k0 := 0; k0 < k; k0 += 128 {
+		n := min(128, k-k0)
+		a := make([]float32, n*rows)
+		for i := range a {
+			a[i] = x[i%rows*k+k0+i/rows]
+		}
+		src, stride := &sums[0], ld*4
+		if k0 == 0 {
+			src, stride = &zero[0], 0
+		}
+		c.Tile(rows, &sums[0], ld*4, src, stride, &a[0], p, k0, n)
+	}
+	if !intact() {
+		t.Fatalf("%s: Tile wrote outside dst", where)
+	}
+	for i, v := range sums {
+		r, lane := i/ld, i%ld
+		if lane >= 32 {
+			if v == v {
+				t.Fatalf("%s: Tile wrote between rows", where)
+			}
+		} else if want := dot(x[r*k:][:k], w[lane*k:][:k]); bits(v) != bits(want) {
+			t.Fatalf("%s: Tile of %d rows: [%d, %d] = %x, want %x", where, rows, r, lane, v, want)
 		}
 	}
 }
