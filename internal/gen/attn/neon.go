@@ -40,6 +40,10 @@ func (a *neon) zero(d int)        { a.op("VEOR V%d.B16, V%d.B16, V%d.B16", d, d,
 func (a *neon) sshr1(d, n int) {
 	a.op("WORD $0x%08x // sshr v%d.4s, v%d.4s, #1", 0x4F3F0400|uint32(n)<<5|uint32(d), d, n)
 }
+func (a *neon) shl16(d, n int) {
+	a.op("WORD $0x%08x // shl v%d.4s, v%d.4s, #16", 0x4F305400|uint32(n)<<5|uint32(d), d, n)
+}
+func (a *neon) and(d, n, m int) { a.op("VAND V%d.B16, V%d.B16, V%d.B16", m, n, d) }
 func (a *neon) shl23(d, n int) {
 	a.op("WORD $0x%08x // shl v%d.4s, v%d.4s, #23", 0x4F375400|uint32(n)<<5|uint32(d), d, n)
 }
@@ -218,26 +222,7 @@ func (a *neon) pv(rows int) {
 		a.op("SUBS $1, R11")
 		a.op("BNE %sby1", l)
 		a.f("%sflush:", l)
-		a.op("MOVD R0, R10")
-		be, al, was := rows*n, rows*n+1, rows*n+2
-		if was > 31 { // a tile that fills the registers
-			panic("neon pv: no registers left")
-		}
-		for r := range rows {
-			a.op("FMOVS %d(R15), F%d", r*4, al)
-			a.op("VDUP V%d.S[0], V%d.S4", al, al)
-			a.op("FMOVS %d(R15), F%d", (lanes+r)*4, be)
-			a.op("VDUP V%d.S[0], V%d.S4", be, be)
-			for w := range n {
-				a.zero(was)
-				a.fadd(r*n+w, r*n+w, was) // o_b = +0 + a
-				a.op("FMOVQ %d(R10), F%d", w*16, was)
-				a.fmul(was, was, al)
-				a.fmla(was, r*n+w, be) // o = o_b·be + o·al
-				a.op("FMOVQ F%d, %d(R10)", was, w*16)
-			}
-			a.op("ADD R17, R10")
-		}
+		a.merge(rows, n)
 		a.op("ADD $%d, R0", n*16)
 		a.op("ADD $%d, R2", n*16)
 	}
@@ -256,6 +241,31 @@ func (a *neon) pv(rows int) {
 	a.op("BNE narrow")
 	a.f("done:")
 	a.op("RET")
+}
+
+// merge emits o = (acc + 0)·be + o·al for the tile in the first registers; rows of o
+// begin at R0, R17 bytes apart, and R15 is fac.
+func (a *neon) merge(rows, n int) {
+	a.op("MOVD R0, R10")
+	be, al, was := rows*n, rows*n+1, rows*n+2
+	if was > 31 { // a tile that fills the registers
+		panic("neon pv: no registers left")
+	}
+	for r := range rows {
+		a.op("FMOVS %d(R15), F%d", r*4, al)
+		a.op("VDUP V%d.S[0], V%d.S4", al, al)
+		a.op("FMOVS %d(R15), F%d", (lanes+r)*4, be)
+		a.op("VDUP V%d.S[0], V%d.S4", be, be)
+		for w := range n {
+			a.zero(was)
+			a.fadd(r*n+w, r*n+w, was) // o_b = +0 + a
+			a.op("FMOVQ %d(R10), F%d", w*16, was)
+			a.fmul(was, was, al)
+			a.fmla(was, r*n+w, be) // o = o_b·be + o·al
+			a.op("FMOVQ F%d, %d(R10)", was, w*16)
+		}
+		a.op("ADD R17, R10")
+	}
 }
 
 // foldState merges the first R2 rows of the state at R1; exp's registers are set.
@@ -429,6 +439,11 @@ func writeNEON(path string) error {
 	for rows := 1; rows <= maxRows; rows++ {
 		a.pv(rows)
 	}
+	for rows := 1; rows <= maxRows16; rows++ {
+		a.score16(rows)
+		a.pv16(rows)
+	}
+	a.widenPage()
 	a.softmax()
 	a.vectors()
 	return os.WriteFile(path, []byte(a.b.String()), 0o644)

@@ -10,7 +10,9 @@ func For(s isa.Set) *Kernels {
 	if s != isa.NEON {
 		return generic()
 	}
-	k := &Kernels{softmax: softmaxTail, fold: foldNEON, merge: mergeTail, scaleTo: scaleToTail, weigh: weighNEON, widen: widenGeneric}
+	k := &Kernels{softmax: softmaxTail, fold: foldNEON, merge: mergeTail, scaleTo: scaleToTail, weigh: weighNEON, widen: widenNEON,
+		score16: [...]func(s, q []float32, k, next []uint16, d int){nil, score16x1NEON, score16x2NEON, score16x3NEON, score16x4NEON},
+		pv16:    [...]func(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32){nil, pv16x1NEON, pv16x2NEON, pv16x3NEON, pv16x4NEON}}
 	// The tile kernels take heads of a multiple of 4 components.
 	g := generic()
 	for rows, f := range [...]func(s, q, k, next []float32, d int){nil,
@@ -83,6 +85,33 @@ func scaleToNEON(out, o []float32, f float32)
 
 //go:noescape
 func weighNEON(s []float32, m, inv float32)
+
+//go:noescape
+func widenNEON(dst []float32, src []uint16)
+
+//go:noescape
+func score16x1NEON(s, q []float32, k, next []uint16, d int)
+
+//go:noescape
+func score16x2NEON(s, q []float32, k, next []uint16, d int)
+
+//go:noescape
+func score16x3NEON(s, q []float32, k, next []uint16, d int)
+
+//go:noescape
+func score16x4NEON(s, q []float32, k, next []uint16, d int)
+
+//go:noescape
+func pv16x1NEON(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32)
+
+//go:noescape
+func pv16x2NEON(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32)
+
+//go:noescape
+func pv16x3NEON(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32)
+
+//go:noescape
+func pv16x4NEON(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32)
 
 //go:noescape
 func score1NEON(s, q, k, next []float32, d int)

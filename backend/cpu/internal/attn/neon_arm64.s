@@ -4214,6 +4214,2996 @@ narrowflush:
 done:
 	RET
 
+// func score16x1NEON(s, q []float32, k, next []uint16, d int)
+TEXT ·score16x1NEON(SB), NOSPLIT, $0-104
+	MOVD s_base+0(FP), R0
+	MOVD k_base+48(FP), R1
+	MOVD d+96(FP), R2
+	MOVD $1, R15 // strips
+	MOVW $0xffff0000, R3
+	VDUP R3, V31.S4
+strip:
+	MOVD q_base+24(FP), R4
+	MOVD R1, R10
+	MOVD R2, R11 // components left
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 64(R0)
+	FMOVQ F5, 80(R0)
+	FMOVQ F6, 96(R0)
+	FMOVQ F7, 112(R0)
+	FMOVQ F8, 128(R0)
+	FMOVQ F9, 144(R0)
+	FMOVQ F10, 160(R0)
+	FMOVQ F11, 176(R0)
+	FMOVQ F12, 192(R0)
+	FMOVQ F13, 208(R0)
+	FMOVQ F14, 224(R0)
+	FMOVQ F15, 240(R0)
+block:
+	MOVD $128, R12
+	CMP R12, R11
+	CSEL LT, R11, R12, R12
+	SUB R12, R11
+by4:
+	FMOVQ.P 16(R4), F16
+	FMOVQ 0(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f901220 // fmla v0.4s, v17.4s, v16.s[0]
+	WORD $0x4f901242 // fmla v2.4s, v18.4s, v16.s[0]
+	FMOVQ 16(R10), F20
+	WORD $0x4f305693 // shl v19.4s, v20.4s, #16
+	VAND V31.B16, V20.B16, V20.B16
+	WORD $0x4f901261 // fmla v1.4s, v19.4s, v16.s[0]
+	WORD $0x4f901283 // fmla v3.4s, v20.4s, v16.s[0]
+	FMOVQ 32(R10), F22
+	WORD $0x4f3056d5 // shl v21.4s, v22.4s, #16
+	VAND V31.B16, V22.B16, V22.B16
+	WORD $0x4f9012a4 // fmla v4.4s, v21.4s, v16.s[0]
+	WORD $0x4f9012c6 // fmla v6.4s, v22.4s, v16.s[0]
+	FMOVQ 48(R10), F24
+	WORD $0x4f305717 // shl v23.4s, v24.4s, #16
+	VAND V31.B16, V24.B16, V24.B16
+	WORD $0x4f9012e5 // fmla v5.4s, v23.4s, v16.s[0]
+	WORD $0x4f901307 // fmla v7.4s, v24.4s, v16.s[0]
+	FMOVQ 64(R10), F26
+	WORD $0x4f305759 // shl v25.4s, v26.4s, #16
+	VAND V31.B16, V26.B16, V26.B16
+	WORD $0x4f901328 // fmla v8.4s, v25.4s, v16.s[0]
+	WORD $0x4f90134a // fmla v10.4s, v26.4s, v16.s[0]
+	FMOVQ 80(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f901369 // fmla v9.4s, v27.4s, v16.s[0]
+	WORD $0x4f90138b // fmla v11.4s, v28.4s, v16.s[0]
+	FMOVQ 96(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f9013ac // fmla v12.4s, v29.4s, v16.s[0]
+	WORD $0x4f9013ce // fmla v14.4s, v30.4s, v16.s[0]
+	FMOVQ 112(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f90122d // fmla v13.4s, v17.4s, v16.s[0]
+	WORD $0x4f90124f // fmla v15.4s, v18.4s, v16.s[0]
+	FMOVQ 128(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4fb01220 // fmla v0.4s, v17.4s, v16.s[1]
+	WORD $0x4fb01242 // fmla v2.4s, v18.4s, v16.s[1]
+	FMOVQ 144(R10), F20
+	WORD $0x4f305693 // shl v19.4s, v20.4s, #16
+	VAND V31.B16, V20.B16, V20.B16
+	WORD $0x4fb01261 // fmla v1.4s, v19.4s, v16.s[1]
+	WORD $0x4fb01283 // fmla v3.4s, v20.4s, v16.s[1]
+	FMOVQ 160(R10), F22
+	WORD $0x4f3056d5 // shl v21.4s, v22.4s, #16
+	VAND V31.B16, V22.B16, V22.B16
+	WORD $0x4fb012a4 // fmla v4.4s, v21.4s, v16.s[1]
+	WORD $0x4fb012c6 // fmla v6.4s, v22.4s, v16.s[1]
+	FMOVQ 176(R10), F24
+	WORD $0x4f305717 // shl v23.4s, v24.4s, #16
+	VAND V31.B16, V24.B16, V24.B16
+	WORD $0x4fb012e5 // fmla v5.4s, v23.4s, v16.s[1]
+	WORD $0x4fb01307 // fmla v7.4s, v24.4s, v16.s[1]
+	FMOVQ 192(R10), F26
+	WORD $0x4f305759 // shl v25.4s, v26.4s, #16
+	VAND V31.B16, V26.B16, V26.B16
+	WORD $0x4fb01328 // fmla v8.4s, v25.4s, v16.s[1]
+	WORD $0x4fb0134a // fmla v10.4s, v26.4s, v16.s[1]
+	FMOVQ 208(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb01369 // fmla v9.4s, v27.4s, v16.s[1]
+	WORD $0x4fb0138b // fmla v11.4s, v28.4s, v16.s[1]
+	FMOVQ 224(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb013ac // fmla v12.4s, v29.4s, v16.s[1]
+	WORD $0x4fb013ce // fmla v14.4s, v30.4s, v16.s[1]
+	FMOVQ 240(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4fb0122d // fmla v13.4s, v17.4s, v16.s[1]
+	WORD $0x4fb0124f // fmla v15.4s, v18.4s, v16.s[1]
+	FMOVQ 256(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f901a20 // fmla v0.4s, v17.4s, v16.s[2]
+	WORD $0x4f901a42 // fmla v2.4s, v18.4s, v16.s[2]
+	FMOVQ 272(R10), F20
+	WORD $0x4f305693 // shl v19.4s, v20.4s, #16
+	VAND V31.B16, V20.B16, V20.B16
+	WORD $0x4f901a61 // fmla v1.4s, v19.4s, v16.s[2]
+	WORD $0x4f901a83 // fmla v3.4s, v20.4s, v16.s[2]
+	FMOVQ 288(R10), F22
+	WORD $0x4f3056d5 // shl v21.4s, v22.4s, #16
+	VAND V31.B16, V22.B16, V22.B16
+	WORD $0x4f901aa4 // fmla v4.4s, v21.4s, v16.s[2]
+	WORD $0x4f901ac6 // fmla v6.4s, v22.4s, v16.s[2]
+	FMOVQ 304(R10), F24
+	WORD $0x4f305717 // shl v23.4s, v24.4s, #16
+	VAND V31.B16, V24.B16, V24.B16
+	WORD $0x4f901ae5 // fmla v5.4s, v23.4s, v16.s[2]
+	WORD $0x4f901b07 // fmla v7.4s, v24.4s, v16.s[2]
+	FMOVQ 320(R10), F26
+	WORD $0x4f305759 // shl v25.4s, v26.4s, #16
+	VAND V31.B16, V26.B16, V26.B16
+	WORD $0x4f901b28 // fmla v8.4s, v25.4s, v16.s[2]
+	WORD $0x4f901b4a // fmla v10.4s, v26.4s, v16.s[2]
+	FMOVQ 336(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f901b69 // fmla v9.4s, v27.4s, v16.s[2]
+	WORD $0x4f901b8b // fmla v11.4s, v28.4s, v16.s[2]
+	FMOVQ 352(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f901bac // fmla v12.4s, v29.4s, v16.s[2]
+	WORD $0x4f901bce // fmla v14.4s, v30.4s, v16.s[2]
+	FMOVQ 368(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f901a2d // fmla v13.4s, v17.4s, v16.s[2]
+	WORD $0x4f901a4f // fmla v15.4s, v18.4s, v16.s[2]
+	FMOVQ 384(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4fb01a20 // fmla v0.4s, v17.4s, v16.s[3]
+	WORD $0x4fb01a42 // fmla v2.4s, v18.4s, v16.s[3]
+	FMOVQ 400(R10), F20
+	WORD $0x4f305693 // shl v19.4s, v20.4s, #16
+	VAND V31.B16, V20.B16, V20.B16
+	WORD $0x4fb01a61 // fmla v1.4s, v19.4s, v16.s[3]
+	WORD $0x4fb01a83 // fmla v3.4s, v20.4s, v16.s[3]
+	FMOVQ 416(R10), F22
+	WORD $0x4f3056d5 // shl v21.4s, v22.4s, #16
+	VAND V31.B16, V22.B16, V22.B16
+	WORD $0x4fb01aa4 // fmla v4.4s, v21.4s, v16.s[3]
+	WORD $0x4fb01ac6 // fmla v6.4s, v22.4s, v16.s[3]
+	FMOVQ 432(R10), F24
+	WORD $0x4f305717 // shl v23.4s, v24.4s, #16
+	VAND V31.B16, V24.B16, V24.B16
+	WORD $0x4fb01ae5 // fmla v5.4s, v23.4s, v16.s[3]
+	WORD $0x4fb01b07 // fmla v7.4s, v24.4s, v16.s[3]
+	FMOVQ 448(R10), F26
+	WORD $0x4f305759 // shl v25.4s, v26.4s, #16
+	VAND V31.B16, V26.B16, V26.B16
+	WORD $0x4fb01b28 // fmla v8.4s, v25.4s, v16.s[3]
+	WORD $0x4fb01b4a // fmla v10.4s, v26.4s, v16.s[3]
+	FMOVQ 464(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb01b69 // fmla v9.4s, v27.4s, v16.s[3]
+	WORD $0x4fb01b8b // fmla v11.4s, v28.4s, v16.s[3]
+	FMOVQ 480(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb01bac // fmla v12.4s, v29.4s, v16.s[3]
+	WORD $0x4fb01bce // fmla v14.4s, v30.4s, v16.s[3]
+	FMOVQ 496(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4fb01a2d // fmla v13.4s, v17.4s, v16.s[3]
+	WORD $0x4fb01a4f // fmla v15.4s, v18.4s, v16.s[3]
+	ADD $512, R10
+	SUBS $4, R12
+	BNE by4
+	FMOVQ 0(R0), F16
+	WORD $0x4e20d610 // fadd v16.4s, v16.4s, v0.4s
+	FMOVQ F16, 0(R0)
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ 16(R0), F16
+	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
+	FMOVQ F16, 16(R0)
+	VEOR V1.B16, V1.B16, V1.B16
+	FMOVQ 32(R0), F16
+	WORD $0x4e22d610 // fadd v16.4s, v16.4s, v2.4s
+	FMOVQ F16, 32(R0)
+	VEOR V2.B16, V2.B16, V2.B16
+	FMOVQ 48(R0), F16
+	WORD $0x4e23d610 // fadd v16.4s, v16.4s, v3.4s
+	FMOVQ F16, 48(R0)
+	VEOR V3.B16, V3.B16, V3.B16
+	FMOVQ 64(R0), F16
+	WORD $0x4e24d610 // fadd v16.4s, v16.4s, v4.4s
+	FMOVQ F16, 64(R0)
+	VEOR V4.B16, V4.B16, V4.B16
+	FMOVQ 80(R0), F16
+	WORD $0x4e25d610 // fadd v16.4s, v16.4s, v5.4s
+	FMOVQ F16, 80(R0)
+	VEOR V5.B16, V5.B16, V5.B16
+	FMOVQ 96(R0), F16
+	WORD $0x4e26d610 // fadd v16.4s, v16.4s, v6.4s
+	FMOVQ F16, 96(R0)
+	VEOR V6.B16, V6.B16, V6.B16
+	FMOVQ 112(R0), F16
+	WORD $0x4e27d610 // fadd v16.4s, v16.4s, v7.4s
+	FMOVQ F16, 112(R0)
+	VEOR V7.B16, V7.B16, V7.B16
+	FMOVQ 128(R0), F16
+	WORD $0x4e28d610 // fadd v16.4s, v16.4s, v8.4s
+	FMOVQ F16, 128(R0)
+	VEOR V8.B16, V8.B16, V8.B16
+	FMOVQ 144(R0), F16
+	WORD $0x4e29d610 // fadd v16.4s, v16.4s, v9.4s
+	FMOVQ F16, 144(R0)
+	VEOR V9.B16, V9.B16, V9.B16
+	FMOVQ 160(R0), F16
+	WORD $0x4e2ad610 // fadd v16.4s, v16.4s, v10.4s
+	FMOVQ F16, 160(R0)
+	VEOR V10.B16, V10.B16, V10.B16
+	FMOVQ 176(R0), F16
+	WORD $0x4e2bd610 // fadd v16.4s, v16.4s, v11.4s
+	FMOVQ F16, 176(R0)
+	VEOR V11.B16, V11.B16, V11.B16
+	FMOVQ 192(R0), F16
+	WORD $0x4e2cd610 // fadd v16.4s, v16.4s, v12.4s
+	FMOVQ F16, 192(R0)
+	VEOR V12.B16, V12.B16, V12.B16
+	FMOVQ 208(R0), F16
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	FMOVQ F16, 208(R0)
+	VEOR V13.B16, V13.B16, V13.B16
+	FMOVQ 224(R0), F16
+	WORD $0x4e2ed610 // fadd v16.4s, v16.4s, v14.4s
+	FMOVQ F16, 224(R0)
+	VEOR V14.B16, V14.B16, V14.B16
+	FMOVQ 240(R0), F16
+	WORD $0x4e2fd610 // fadd v16.4s, v16.4s, v15.4s
+	FMOVQ F16, 240(R0)
+	VEOR V15.B16, V15.B16, V15.B16
+	CBNZ R11, block
+	ADD $256, R0
+	ADD $128, R1
+	SUBS $1, R15
+	BNE strip
+	RET
+
+// func pv16x1NEON(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32)
+TEXT ·pv16x1NEON(SB), NOSPLIT, $0-144
+	MOVD o_base+0(FP), R0
+	MOVD p_base+24(FP), R1
+	MOVD v_base+48(FP), R2
+	MOVD d+96(FP), R14 // components left
+	MOVD lo+104(FP), R13
+	MOVD hi+112(FP), R12
+	SUB R13, R12 // slots
+	MOVD fac_base+120(FP), R15
+	LSL $1, R14, R16 // bytes of a row of v
+	LSL $2, R14, R17 // bytes of a row of o
+	ADD R13<<2, R1, R1
+	MUL R16, R13, R13
+	ADD R13, R2, R2
+	MOVW $0xffff0000, R3
+	VDUP R3, V31.S4
+wide:
+	SUBS $64, R14
+	BLT tail
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD R2, R10
+	MOVD R1, R4
+	MOVD R12, R11
+wideby4:
+	SUBS $4, R11
+	BLT widerest
+	FMOVQ.P 16(R4), F16
+	FMOVQ 0(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f901220 // fmla v0.4s, v17.4s, v16.s[0]
+	WORD $0x4f901242 // fmla v2.4s, v18.4s, v16.s[0]
+	FMOVQ 16(R10), F20
+	WORD $0x4f305693 // shl v19.4s, v20.4s, #16
+	VAND V31.B16, V20.B16, V20.B16
+	WORD $0x4f901261 // fmla v1.4s, v19.4s, v16.s[0]
+	WORD $0x4f901283 // fmla v3.4s, v20.4s, v16.s[0]
+	FMOVQ 32(R10), F22
+	WORD $0x4f3056d5 // shl v21.4s, v22.4s, #16
+	VAND V31.B16, V22.B16, V22.B16
+	WORD $0x4f9012a4 // fmla v4.4s, v21.4s, v16.s[0]
+	WORD $0x4f9012c6 // fmla v6.4s, v22.4s, v16.s[0]
+	FMOVQ 48(R10), F24
+	WORD $0x4f305717 // shl v23.4s, v24.4s, #16
+	VAND V31.B16, V24.B16, V24.B16
+	WORD $0x4f9012e5 // fmla v5.4s, v23.4s, v16.s[0]
+	WORD $0x4f901307 // fmla v7.4s, v24.4s, v16.s[0]
+	FMOVQ 64(R10), F26
+	WORD $0x4f305759 // shl v25.4s, v26.4s, #16
+	VAND V31.B16, V26.B16, V26.B16
+	WORD $0x4f901328 // fmla v8.4s, v25.4s, v16.s[0]
+	WORD $0x4f90134a // fmla v10.4s, v26.4s, v16.s[0]
+	FMOVQ 80(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f901369 // fmla v9.4s, v27.4s, v16.s[0]
+	WORD $0x4f90138b // fmla v11.4s, v28.4s, v16.s[0]
+	FMOVQ 96(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f9013ac // fmla v12.4s, v29.4s, v16.s[0]
+	WORD $0x4f9013ce // fmla v14.4s, v30.4s, v16.s[0]
+	FMOVQ 112(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f90122d // fmla v13.4s, v17.4s, v16.s[0]
+	WORD $0x4f90124f // fmla v15.4s, v18.4s, v16.s[0]
+	ADD R16, R10
+	FMOVQ 0(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4fb01220 // fmla v0.4s, v17.4s, v16.s[1]
+	WORD $0x4fb01242 // fmla v2.4s, v18.4s, v16.s[1]
+	FMOVQ 16(R10), F20
+	WORD $0x4f305693 // shl v19.4s, v20.4s, #16
+	VAND V31.B16, V20.B16, V20.B16
+	WORD $0x4fb01261 // fmla v1.4s, v19.4s, v16.s[1]
+	WORD $0x4fb01283 // fmla v3.4s, v20.4s, v16.s[1]
+	FMOVQ 32(R10), F22
+	WORD $0x4f3056d5 // shl v21.4s, v22.4s, #16
+	VAND V31.B16, V22.B16, V22.B16
+	WORD $0x4fb012a4 // fmla v4.4s, v21.4s, v16.s[1]
+	WORD $0x4fb012c6 // fmla v6.4s, v22.4s, v16.s[1]
+	FMOVQ 48(R10), F24
+	WORD $0x4f305717 // shl v23.4s, v24.4s, #16
+	VAND V31.B16, V24.B16, V24.B16
+	WORD $0x4fb012e5 // fmla v5.4s, v23.4s, v16.s[1]
+	WORD $0x4fb01307 // fmla v7.4s, v24.4s, v16.s[1]
+	FMOVQ 64(R10), F26
+	WORD $0x4f305759 // shl v25.4s, v26.4s, #16
+	VAND V31.B16, V26.B16, V26.B16
+	WORD $0x4fb01328 // fmla v8.4s, v25.4s, v16.s[1]
+	WORD $0x4fb0134a // fmla v10.4s, v26.4s, v16.s[1]
+	FMOVQ 80(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb01369 // fmla v9.4s, v27.4s, v16.s[1]
+	WORD $0x4fb0138b // fmla v11.4s, v28.4s, v16.s[1]
+	FMOVQ 96(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb013ac // fmla v12.4s, v29.4s, v16.s[1]
+	WORD $0x4fb013ce // fmla v14.4s, v30.4s, v16.s[1]
+	FMOVQ 112(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4fb0122d // fmla v13.4s, v17.4s, v16.s[1]
+	WORD $0x4fb0124f // fmla v15.4s, v18.4s, v16.s[1]
+	ADD R16, R10
+	FMOVQ 0(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f901a20 // fmla v0.4s, v17.4s, v16.s[2]
+	WORD $0x4f901a42 // fmla v2.4s, v18.4s, v16.s[2]
+	FMOVQ 16(R10), F20
+	WORD $0x4f305693 // shl v19.4s, v20.4s, #16
+	VAND V31.B16, V20.B16, V20.B16
+	WORD $0x4f901a61 // fmla v1.4s, v19.4s, v16.s[2]
+	WORD $0x4f901a83 // fmla v3.4s, v20.4s, v16.s[2]
+	FMOVQ 32(R10), F22
+	WORD $0x4f3056d5 // shl v21.4s, v22.4s, #16
+	VAND V31.B16, V22.B16, V22.B16
+	WORD $0x4f901aa4 // fmla v4.4s, v21.4s, v16.s[2]
+	WORD $0x4f901ac6 // fmla v6.4s, v22.4s, v16.s[2]
+	FMOVQ 48(R10), F24
+	WORD $0x4f305717 // shl v23.4s, v24.4s, #16
+	VAND V31.B16, V24.B16, V24.B16
+	WORD $0x4f901ae5 // fmla v5.4s, v23.4s, v16.s[2]
+	WORD $0x4f901b07 // fmla v7.4s, v24.4s, v16.s[2]
+	FMOVQ 64(R10), F26
+	WORD $0x4f305759 // shl v25.4s, v26.4s, #16
+	VAND V31.B16, V26.B16, V26.B16
+	WORD $0x4f901b28 // fmla v8.4s, v25.4s, v16.s[2]
+	WORD $0x4f901b4a // fmla v10.4s, v26.4s, v16.s[2]
+	FMOVQ 80(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f901b69 // fmla v9.4s, v27.4s, v16.s[2]
+	WORD $0x4f901b8b // fmla v11.4s, v28.4s, v16.s[2]
+	FMOVQ 96(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f901bac // fmla v12.4s, v29.4s, v16.s[2]
+	WORD $0x4f901bce // fmla v14.4s, v30.4s, v16.s[2]
+	FMOVQ 112(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f901a2d // fmla v13.4s, v17.4s, v16.s[2]
+	WORD $0x4f901a4f // fmla v15.4s, v18.4s, v16.s[2]
+	ADD R16, R10
+	FMOVQ 0(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4fb01a20 // fmla v0.4s, v17.4s, v16.s[3]
+	WORD $0x4fb01a42 // fmla v2.4s, v18.4s, v16.s[3]
+	FMOVQ 16(R10), F20
+	WORD $0x4f305693 // shl v19.4s, v20.4s, #16
+	VAND V31.B16, V20.B16, V20.B16
+	WORD $0x4fb01a61 // fmla v1.4s, v19.4s, v16.s[3]
+	WORD $0x4fb01a83 // fmla v3.4s, v20.4s, v16.s[3]
+	FMOVQ 32(R10), F22
+	WORD $0x4f3056d5 // shl v21.4s, v22.4s, #16
+	VAND V31.B16, V22.B16, V22.B16
+	WORD $0x4fb01aa4 // fmla v4.4s, v21.4s, v16.s[3]
+	WORD $0x4fb01ac6 // fmla v6.4s, v22.4s, v16.s[3]
+	FMOVQ 48(R10), F24
+	WORD $0x4f305717 // shl v23.4s, v24.4s, #16
+	VAND V31.B16, V24.B16, V24.B16
+	WORD $0x4fb01ae5 // fmla v5.4s, v23.4s, v16.s[3]
+	WORD $0x4fb01b07 // fmla v7.4s, v24.4s, v16.s[3]
+	FMOVQ 64(R10), F26
+	WORD $0x4f305759 // shl v25.4s, v26.4s, #16
+	VAND V31.B16, V26.B16, V26.B16
+	WORD $0x4fb01b28 // fmla v8.4s, v25.4s, v16.s[3]
+	WORD $0x4fb01b4a // fmla v10.4s, v26.4s, v16.s[3]
+	FMOVQ 80(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb01b69 // fmla v9.4s, v27.4s, v16.s[3]
+	WORD $0x4fb01b8b // fmla v11.4s, v28.4s, v16.s[3]
+	FMOVQ 96(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb01bac // fmla v12.4s, v29.4s, v16.s[3]
+	WORD $0x4fb01bce // fmla v14.4s, v30.4s, v16.s[3]
+	FMOVQ 112(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4fb01a2d // fmla v13.4s, v17.4s, v16.s[3]
+	WORD $0x4fb01a4f // fmla v15.4s, v18.4s, v16.s[3]
+	ADD R16, R10
+	B wideby4
+widerest:
+	ADDS $4, R11
+	BEQ wideflush
+wideby1:
+	FMOVS.P 4(R4), F16
+	FMOVQ 0(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f901220 // fmla v0.4s, v17.4s, v16.s[0]
+	WORD $0x4f901242 // fmla v2.4s, v18.4s, v16.s[0]
+	FMOVQ 16(R10), F20
+	WORD $0x4f305693 // shl v19.4s, v20.4s, #16
+	VAND V31.B16, V20.B16, V20.B16
+	WORD $0x4f901261 // fmla v1.4s, v19.4s, v16.s[0]
+	WORD $0x4f901283 // fmla v3.4s, v20.4s, v16.s[0]
+	FMOVQ 32(R10), F22
+	WORD $0x4f3056d5 // shl v21.4s, v22.4s, #16
+	VAND V31.B16, V22.B16, V22.B16
+	WORD $0x4f9012a4 // fmla v4.4s, v21.4s, v16.s[0]
+	WORD $0x4f9012c6 // fmla v6.4s, v22.4s, v16.s[0]
+	FMOVQ 48(R10), F24
+	WORD $0x4f305717 // shl v23.4s, v24.4s, #16
+	VAND V31.B16, V24.B16, V24.B16
+	WORD $0x4f9012e5 // fmla v5.4s, v23.4s, v16.s[0]
+	WORD $0x4f901307 // fmla v7.4s, v24.4s, v16.s[0]
+	FMOVQ 64(R10), F26
+	WORD $0x4f305759 // shl v25.4s, v26.4s, #16
+	VAND V31.B16, V26.B16, V26.B16
+	WORD $0x4f901328 // fmla v8.4s, v25.4s, v16.s[0]
+	WORD $0x4f90134a // fmla v10.4s, v26.4s, v16.s[0]
+	FMOVQ 80(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f901369 // fmla v9.4s, v27.4s, v16.s[0]
+	WORD $0x4f90138b // fmla v11.4s, v28.4s, v16.s[0]
+	FMOVQ 96(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f9013ac // fmla v12.4s, v29.4s, v16.s[0]
+	WORD $0x4f9013ce // fmla v14.4s, v30.4s, v16.s[0]
+	FMOVQ 112(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f90122d // fmla v13.4s, v17.4s, v16.s[0]
+	WORD $0x4f90124f // fmla v15.4s, v18.4s, v16.s[0]
+	ADD R16, R10
+	SUBS $1, R11
+	BNE wideby1
+wideflush:
+	MOVD R0, R10
+	FMOVS 0(R15), F17
+	VDUP V17.S[0], V17.S4
+	FMOVS 32(R15), F16
+	VDUP V16.S[0], V16.S4
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	FMOVQ 0(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc12 // fmla v18.4s, v0.4s, v16.4s
+	FMOVQ F18, 0(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d421 // fadd v1.4s, v1.4s, v18.4s
+	FMOVQ 16(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc32 // fmla v18.4s, v1.4s, v16.4s
+	FMOVQ F18, 16(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	FMOVQ 32(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc52 // fmla v18.4s, v2.4s, v16.4s
+	FMOVQ F18, 32(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
+	FMOVQ 48(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc72 // fmla v18.4s, v3.4s, v16.4s
+	FMOVQ F18, 48(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d484 // fadd v4.4s, v4.4s, v18.4s
+	FMOVQ 64(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc92 // fmla v18.4s, v4.4s, v16.4s
+	FMOVQ F18, 64(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d4a5 // fadd v5.4s, v5.4s, v18.4s
+	FMOVQ 80(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30ccb2 // fmla v18.4s, v5.4s, v16.4s
+	FMOVQ F18, 80(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	FMOVQ 96(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30ccd2 // fmla v18.4s, v6.4s, v16.4s
+	FMOVQ F18, 96(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d4e7 // fadd v7.4s, v7.4s, v18.4s
+	FMOVQ 112(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30ccf2 // fmla v18.4s, v7.4s, v16.4s
+	FMOVQ F18, 112(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d508 // fadd v8.4s, v8.4s, v18.4s
+	FMOVQ 128(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd12 // fmla v18.4s, v8.4s, v16.4s
+	FMOVQ F18, 128(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	FMOVQ 144(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd32 // fmla v18.4s, v9.4s, v16.4s
+	FMOVQ F18, 144(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
+	FMOVQ 160(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd52 // fmla v18.4s, v10.4s, v16.4s
+	FMOVQ F18, 160(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
+	FMOVQ 176(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd72 // fmla v18.4s, v11.4s, v16.4s
+	FMOVQ F18, 176(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	FMOVQ 192(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd92 // fmla v18.4s, v12.4s, v16.4s
+	FMOVQ F18, 192(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d5ad // fadd v13.4s, v13.4s, v18.4s
+	FMOVQ 208(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cdb2 // fmla v18.4s, v13.4s, v16.4s
+	FMOVQ F18, 208(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
+	FMOVQ 224(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cdd2 // fmla v18.4s, v14.4s, v16.4s
+	FMOVQ F18, 224(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d5ef // fadd v15.4s, v15.4s, v18.4s
+	FMOVQ 240(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cdf2 // fmla v18.4s, v15.4s, v16.4s
+	FMOVQ F18, 240(R10)
+	ADD R17, R10
+	ADD $256, R0
+	ADD $128, R2
+	B wide
+tail:
+	ADDS $64, R14
+	BEQ done
+narrow:
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	MOVD R2, R10
+	MOVD R1, R4
+	MOVD R12, R11
+narrowby4:
+	SUBS $4, R11
+	BLT narrowrest
+	FMOVQ.P 16(R4), F4
+	FMOVQ 0(R10), F6
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	VAND V31.B16, V6.B16, V6.B16
+	WORD $0x4f8410a0 // fmla v0.4s, v5.4s, v4.s[0]
+	WORD $0x4f8410c2 // fmla v2.4s, v6.4s, v4.s[0]
+	FMOVQ 16(R10), F8
+	WORD $0x4f305507 // shl v7.4s, v8.4s, #16
+	VAND V31.B16, V8.B16, V8.B16
+	WORD $0x4f8410e1 // fmla v1.4s, v7.4s, v4.s[0]
+	WORD $0x4f841103 // fmla v3.4s, v8.4s, v4.s[0]
+	ADD R16, R10
+	FMOVQ 0(R10), F6
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	VAND V31.B16, V6.B16, V6.B16
+	WORD $0x4fa410a0 // fmla v0.4s, v5.4s, v4.s[1]
+	WORD $0x4fa410c2 // fmla v2.4s, v6.4s, v4.s[1]
+	FMOVQ 16(R10), F8
+	WORD $0x4f305507 // shl v7.4s, v8.4s, #16
+	VAND V31.B16, V8.B16, V8.B16
+	WORD $0x4fa410e1 // fmla v1.4s, v7.4s, v4.s[1]
+	WORD $0x4fa41103 // fmla v3.4s, v8.4s, v4.s[1]
+	ADD R16, R10
+	FMOVQ 0(R10), F6
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	VAND V31.B16, V6.B16, V6.B16
+	WORD $0x4f8418a0 // fmla v0.4s, v5.4s, v4.s[2]
+	WORD $0x4f8418c2 // fmla v2.4s, v6.4s, v4.s[2]
+	FMOVQ 16(R10), F8
+	WORD $0x4f305507 // shl v7.4s, v8.4s, #16
+	VAND V31.B16, V8.B16, V8.B16
+	WORD $0x4f8418e1 // fmla v1.4s, v7.4s, v4.s[2]
+	WORD $0x4f841903 // fmla v3.4s, v8.4s, v4.s[2]
+	ADD R16, R10
+	FMOVQ 0(R10), F6
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	VAND V31.B16, V6.B16, V6.B16
+	WORD $0x4fa418a0 // fmla v0.4s, v5.4s, v4.s[3]
+	WORD $0x4fa418c2 // fmla v2.4s, v6.4s, v4.s[3]
+	FMOVQ 16(R10), F8
+	WORD $0x4f305507 // shl v7.4s, v8.4s, #16
+	VAND V31.B16, V8.B16, V8.B16
+	WORD $0x4fa418e1 // fmla v1.4s, v7.4s, v4.s[3]
+	WORD $0x4fa41903 // fmla v3.4s, v8.4s, v4.s[3]
+	ADD R16, R10
+	B narrowby4
+narrowrest:
+	ADDS $4, R11
+	BEQ narrowflush
+narrowby1:
+	FMOVS.P 4(R4), F4
+	FMOVQ 0(R10), F6
+	WORD $0x4f3054c5 // shl v5.4s, v6.4s, #16
+	VAND V31.B16, V6.B16, V6.B16
+	WORD $0x4f8410a0 // fmla v0.4s, v5.4s, v4.s[0]
+	WORD $0x4f8410c2 // fmla v2.4s, v6.4s, v4.s[0]
+	FMOVQ 16(R10), F8
+	WORD $0x4f305507 // shl v7.4s, v8.4s, #16
+	VAND V31.B16, V8.B16, V8.B16
+	WORD $0x4f8410e1 // fmla v1.4s, v7.4s, v4.s[0]
+	WORD $0x4f841103 // fmla v3.4s, v8.4s, v4.s[0]
+	ADD R16, R10
+	SUBS $1, R11
+	BNE narrowby1
+narrowflush:
+	MOVD R0, R10
+	FMOVS 0(R15), F5
+	VDUP V5.S[0], V5.S4
+	FMOVS 32(R15), F4
+	VDUP V4.S[0], V4.S4
+	VEOR V6.B16, V6.B16, V6.B16
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	FMOVQ 0(R10), F6
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e24cc06 // fmla v6.4s, v0.4s, v4.4s
+	FMOVQ F6, 0(R10)
+	VEOR V6.B16, V6.B16, V6.B16
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	FMOVQ 16(R10), F6
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e24cc26 // fmla v6.4s, v1.4s, v4.4s
+	FMOVQ F6, 16(R10)
+	VEOR V6.B16, V6.B16, V6.B16
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	FMOVQ 32(R10), F6
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e24cc46 // fmla v6.4s, v2.4s, v4.4s
+	FMOVQ F6, 32(R10)
+	VEOR V6.B16, V6.B16, V6.B16
+	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	FMOVQ 48(R10), F6
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e24cc66 // fmla v6.4s, v3.4s, v4.4s
+	FMOVQ F6, 48(R10)
+	ADD R17, R10
+	ADD $64, R0
+	ADD $32, R2
+	SUBS $16, R14
+	BNE narrow
+done:
+	RET
+
+// func score16x2NEON(s, q []float32, k, next []uint16, d int)
+TEXT ·score16x2NEON(SB), NOSPLIT, $0-104
+	MOVD s_base+0(FP), R0
+	MOVD k_base+48(FP), R1
+	MOVD d+96(FP), R2
+	MOVD $2, R15 // strips
+	MOVW $0xffff0000, R3
+	VDUP R3, V31.S4
+strip:
+	MOVD q_base+24(FP), R4
+	ADD R2<<2, R4, R5
+	MOVD R1, R10
+	MOVD R2, R11 // components left
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 64(R0)
+	FMOVQ F5, 80(R0)
+	FMOVQ F6, 96(R0)
+	FMOVQ F7, 112(R0)
+	FMOVQ F8, 256(R0)
+	FMOVQ F9, 272(R0)
+	FMOVQ F10, 288(R0)
+	FMOVQ F11, 304(R0)
+	FMOVQ F12, 320(R0)
+	FMOVQ F13, 336(R0)
+	FMOVQ F14, 352(R0)
+	FMOVQ F15, 368(R0)
+block:
+	MOVD $128, R12
+	CMP R12, R11
+	CSEL LT, R11, R12, R12
+	SUB R12, R11
+by4:
+	FMOVQ.P 16(R4), F16
+	FMOVQ.P 16(R5), F17
+	FMOVQ 0(R10), F19
+	WORD $0x4f305672 // shl v18.4s, v19.4s, #16
+	VAND V31.B16, V19.B16, V19.B16
+	WORD $0x4f901240 // fmla v0.4s, v18.4s, v16.s[0]
+	WORD $0x4f911248 // fmla v8.4s, v18.4s, v17.s[0]
+	WORD $0x4f901262 // fmla v2.4s, v19.4s, v16.s[0]
+	WORD $0x4f91126a // fmla v10.4s, v19.4s, v17.s[0]
+	FMOVQ 16(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4f901281 // fmla v1.4s, v20.4s, v16.s[0]
+	WORD $0x4f911289 // fmla v9.4s, v20.4s, v17.s[0]
+	WORD $0x4f9012a3 // fmla v3.4s, v21.4s, v16.s[0]
+	WORD $0x4f9112ab // fmla v11.4s, v21.4s, v17.s[0]
+	FMOVQ 32(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4f9012c4 // fmla v4.4s, v22.4s, v16.s[0]
+	WORD $0x4f9112cc // fmla v12.4s, v22.4s, v17.s[0]
+	WORD $0x4f9012e6 // fmla v6.4s, v23.4s, v16.s[0]
+	WORD $0x4f9112ee // fmla v14.4s, v23.4s, v17.s[0]
+	FMOVQ 48(R10), F25
+	WORD $0x4f305738 // shl v24.4s, v25.4s, #16
+	VAND V31.B16, V25.B16, V25.B16
+	WORD $0x4f901305 // fmla v5.4s, v24.4s, v16.s[0]
+	WORD $0x4f91130d // fmla v13.4s, v24.4s, v17.s[0]
+	WORD $0x4f901327 // fmla v7.4s, v25.4s, v16.s[0]
+	WORD $0x4f91132f // fmla v15.4s, v25.4s, v17.s[0]
+	FMOVQ 128(R10), F19
+	WORD $0x4f305672 // shl v18.4s, v19.4s, #16
+	VAND V31.B16, V19.B16, V19.B16
+	WORD $0x4fb01240 // fmla v0.4s, v18.4s, v16.s[1]
+	WORD $0x4fb11248 // fmla v8.4s, v18.4s, v17.s[1]
+	WORD $0x4fb01262 // fmla v2.4s, v19.4s, v16.s[1]
+	WORD $0x4fb1126a // fmla v10.4s, v19.4s, v17.s[1]
+	FMOVQ 144(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4fb01281 // fmla v1.4s, v20.4s, v16.s[1]
+	WORD $0x4fb11289 // fmla v9.4s, v20.4s, v17.s[1]
+	WORD $0x4fb012a3 // fmla v3.4s, v21.4s, v16.s[1]
+	WORD $0x4fb112ab // fmla v11.4s, v21.4s, v17.s[1]
+	FMOVQ 160(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4fb012c4 // fmla v4.4s, v22.4s, v16.s[1]
+	WORD $0x4fb112cc // fmla v12.4s, v22.4s, v17.s[1]
+	WORD $0x4fb012e6 // fmla v6.4s, v23.4s, v16.s[1]
+	WORD $0x4fb112ee // fmla v14.4s, v23.4s, v17.s[1]
+	FMOVQ 176(R10), F25
+	WORD $0x4f305738 // shl v24.4s, v25.4s, #16
+	VAND V31.B16, V25.B16, V25.B16
+	WORD $0x4fb01305 // fmla v5.4s, v24.4s, v16.s[1]
+	WORD $0x4fb1130d // fmla v13.4s, v24.4s, v17.s[1]
+	WORD $0x4fb01327 // fmla v7.4s, v25.4s, v16.s[1]
+	WORD $0x4fb1132f // fmla v15.4s, v25.4s, v17.s[1]
+	FMOVQ 256(R10), F19
+	WORD $0x4f305672 // shl v18.4s, v19.4s, #16
+	VAND V31.B16, V19.B16, V19.B16
+	WORD $0x4f901a40 // fmla v0.4s, v18.4s, v16.s[2]
+	WORD $0x4f911a48 // fmla v8.4s, v18.4s, v17.s[2]
+	WORD $0x4f901a62 // fmla v2.4s, v19.4s, v16.s[2]
+	WORD $0x4f911a6a // fmla v10.4s, v19.4s, v17.s[2]
+	FMOVQ 272(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4f901a81 // fmla v1.4s, v20.4s, v16.s[2]
+	WORD $0x4f911a89 // fmla v9.4s, v20.4s, v17.s[2]
+	WORD $0x4f901aa3 // fmla v3.4s, v21.4s, v16.s[2]
+	WORD $0x4f911aab // fmla v11.4s, v21.4s, v17.s[2]
+	FMOVQ 288(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4f901ac4 // fmla v4.4s, v22.4s, v16.s[2]
+	WORD $0x4f911acc // fmla v12.4s, v22.4s, v17.s[2]
+	WORD $0x4f901ae6 // fmla v6.4s, v23.4s, v16.s[2]
+	WORD $0x4f911aee // fmla v14.4s, v23.4s, v17.s[2]
+	FMOVQ 304(R10), F25
+	WORD $0x4f305738 // shl v24.4s, v25.4s, #16
+	VAND V31.B16, V25.B16, V25.B16
+	WORD $0x4f901b05 // fmla v5.4s, v24.4s, v16.s[2]
+	WORD $0x4f911b0d // fmla v13.4s, v24.4s, v17.s[2]
+	WORD $0x4f901b27 // fmla v7.4s, v25.4s, v16.s[2]
+	WORD $0x4f911b2f // fmla v15.4s, v25.4s, v17.s[2]
+	FMOVQ 384(R10), F19
+	WORD $0x4f305672 // shl v18.4s, v19.4s, #16
+	VAND V31.B16, V19.B16, V19.B16
+	WORD $0x4fb01a40 // fmla v0.4s, v18.4s, v16.s[3]
+	WORD $0x4fb11a48 // fmla v8.4s, v18.4s, v17.s[3]
+	WORD $0x4fb01a62 // fmla v2.4s, v19.4s, v16.s[3]
+	WORD $0x4fb11a6a // fmla v10.4s, v19.4s, v17.s[3]
+	FMOVQ 400(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4fb01a81 // fmla v1.4s, v20.4s, v16.s[3]
+	WORD $0x4fb11a89 // fmla v9.4s, v20.4s, v17.s[3]
+	WORD $0x4fb01aa3 // fmla v3.4s, v21.4s, v16.s[3]
+	WORD $0x4fb11aab // fmla v11.4s, v21.4s, v17.s[3]
+	FMOVQ 416(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4fb01ac4 // fmla v4.4s, v22.4s, v16.s[3]
+	WORD $0x4fb11acc // fmla v12.4s, v22.4s, v17.s[3]
+	WORD $0x4fb01ae6 // fmla v6.4s, v23.4s, v16.s[3]
+	WORD $0x4fb11aee // fmla v14.4s, v23.4s, v17.s[3]
+	FMOVQ 432(R10), F25
+	WORD $0x4f305738 // shl v24.4s, v25.4s, #16
+	VAND V31.B16, V25.B16, V25.B16
+	WORD $0x4fb01b05 // fmla v5.4s, v24.4s, v16.s[3]
+	WORD $0x4fb11b0d // fmla v13.4s, v24.4s, v17.s[3]
+	WORD $0x4fb01b27 // fmla v7.4s, v25.4s, v16.s[3]
+	WORD $0x4fb11b2f // fmla v15.4s, v25.4s, v17.s[3]
+	ADD $512, R10
+	SUBS $4, R12
+	BNE by4
+	FMOVQ 0(R0), F16
+	WORD $0x4e20d610 // fadd v16.4s, v16.4s, v0.4s
+	FMOVQ F16, 0(R0)
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ 16(R0), F16
+	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
+	FMOVQ F16, 16(R0)
+	VEOR V1.B16, V1.B16, V1.B16
+	FMOVQ 32(R0), F16
+	WORD $0x4e22d610 // fadd v16.4s, v16.4s, v2.4s
+	FMOVQ F16, 32(R0)
+	VEOR V2.B16, V2.B16, V2.B16
+	FMOVQ 48(R0), F16
+	WORD $0x4e23d610 // fadd v16.4s, v16.4s, v3.4s
+	FMOVQ F16, 48(R0)
+	VEOR V3.B16, V3.B16, V3.B16
+	FMOVQ 64(R0), F16
+	WORD $0x4e24d610 // fadd v16.4s, v16.4s, v4.4s
+	FMOVQ F16, 64(R0)
+	VEOR V4.B16, V4.B16, V4.B16
+	FMOVQ 80(R0), F16
+	WORD $0x4e25d610 // fadd v16.4s, v16.4s, v5.4s
+	FMOVQ F16, 80(R0)
+	VEOR V5.B16, V5.B16, V5.B16
+	FMOVQ 96(R0), F16
+	WORD $0x4e26d610 // fadd v16.4s, v16.4s, v6.4s
+	FMOVQ F16, 96(R0)
+	VEOR V6.B16, V6.B16, V6.B16
+	FMOVQ 112(R0), F16
+	WORD $0x4e27d610 // fadd v16.4s, v16.4s, v7.4s
+	FMOVQ F16, 112(R0)
+	VEOR V7.B16, V7.B16, V7.B16
+	FMOVQ 256(R0), F16
+	WORD $0x4e28d610 // fadd v16.4s, v16.4s, v8.4s
+	FMOVQ F16, 256(R0)
+	VEOR V8.B16, V8.B16, V8.B16
+	FMOVQ 272(R0), F16
+	WORD $0x4e29d610 // fadd v16.4s, v16.4s, v9.4s
+	FMOVQ F16, 272(R0)
+	VEOR V9.B16, V9.B16, V9.B16
+	FMOVQ 288(R0), F16
+	WORD $0x4e2ad610 // fadd v16.4s, v16.4s, v10.4s
+	FMOVQ F16, 288(R0)
+	VEOR V10.B16, V10.B16, V10.B16
+	FMOVQ 304(R0), F16
+	WORD $0x4e2bd610 // fadd v16.4s, v16.4s, v11.4s
+	FMOVQ F16, 304(R0)
+	VEOR V11.B16, V11.B16, V11.B16
+	FMOVQ 320(R0), F16
+	WORD $0x4e2cd610 // fadd v16.4s, v16.4s, v12.4s
+	FMOVQ F16, 320(R0)
+	VEOR V12.B16, V12.B16, V12.B16
+	FMOVQ 336(R0), F16
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	FMOVQ F16, 336(R0)
+	VEOR V13.B16, V13.B16, V13.B16
+	FMOVQ 352(R0), F16
+	WORD $0x4e2ed610 // fadd v16.4s, v16.4s, v14.4s
+	FMOVQ F16, 352(R0)
+	VEOR V14.B16, V14.B16, V14.B16
+	FMOVQ 368(R0), F16
+	WORD $0x4e2fd610 // fadd v16.4s, v16.4s, v15.4s
+	FMOVQ F16, 368(R0)
+	VEOR V15.B16, V15.B16, V15.B16
+	CBNZ R11, block
+	ADD $128, R0
+	ADD $64, R1
+	SUBS $1, R15
+	BNE strip
+	RET
+
+// func pv16x2NEON(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32)
+TEXT ·pv16x2NEON(SB), NOSPLIT, $0-144
+	MOVD o_base+0(FP), R0
+	MOVD p_base+24(FP), R1
+	MOVD v_base+48(FP), R2
+	MOVD d+96(FP), R14 // components left
+	MOVD lo+104(FP), R13
+	MOVD hi+112(FP), R12
+	SUB R13, R12 // slots
+	MOVD fac_base+120(FP), R15
+	LSL $1, R14, R16 // bytes of a row of v
+	LSL $2, R14, R17 // bytes of a row of o
+	ADD R13<<2, R1, R1
+	MUL R16, R13, R13
+	ADD R13, R2, R2
+	MOVW $0xffff0000, R3
+	VDUP R3, V31.S4
+wide:
+	SUBS $32, R14
+	BLT tail
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD R2, R10
+	MOVD R1, R4
+	ADD $256, R4, R5
+	MOVD R12, R11
+wideby4:
+	SUBS $4, R11
+	BLT widerest
+	FMOVQ.P 16(R4), F16
+	FMOVQ.P 16(R5), F17
+	FMOVQ 0(R10), F19
+	WORD $0x4f305672 // shl v18.4s, v19.4s, #16
+	VAND V31.B16, V19.B16, V19.B16
+	WORD $0x4f901240 // fmla v0.4s, v18.4s, v16.s[0]
+	WORD $0x4f911248 // fmla v8.4s, v18.4s, v17.s[0]
+	WORD $0x4f901262 // fmla v2.4s, v19.4s, v16.s[0]
+	WORD $0x4f91126a // fmla v10.4s, v19.4s, v17.s[0]
+	FMOVQ 16(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4f901281 // fmla v1.4s, v20.4s, v16.s[0]
+	WORD $0x4f911289 // fmla v9.4s, v20.4s, v17.s[0]
+	WORD $0x4f9012a3 // fmla v3.4s, v21.4s, v16.s[0]
+	WORD $0x4f9112ab // fmla v11.4s, v21.4s, v17.s[0]
+	FMOVQ 32(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4f9012c4 // fmla v4.4s, v22.4s, v16.s[0]
+	WORD $0x4f9112cc // fmla v12.4s, v22.4s, v17.s[0]
+	WORD $0x4f9012e6 // fmla v6.4s, v23.4s, v16.s[0]
+	WORD $0x4f9112ee // fmla v14.4s, v23.4s, v17.s[0]
+	FMOVQ 48(R10), F25
+	WORD $0x4f305738 // shl v24.4s, v25.4s, #16
+	VAND V31.B16, V25.B16, V25.B16
+	WORD $0x4f901305 // fmla v5.4s, v24.4s, v16.s[0]
+	WORD $0x4f91130d // fmla v13.4s, v24.4s, v17.s[0]
+	WORD $0x4f901327 // fmla v7.4s, v25.4s, v16.s[0]
+	WORD $0x4f91132f // fmla v15.4s, v25.4s, v17.s[0]
+	ADD R16, R10
+	FMOVQ 0(R10), F19
+	WORD $0x4f305672 // shl v18.4s, v19.4s, #16
+	VAND V31.B16, V19.B16, V19.B16
+	WORD $0x4fb01240 // fmla v0.4s, v18.4s, v16.s[1]
+	WORD $0x4fb11248 // fmla v8.4s, v18.4s, v17.s[1]
+	WORD $0x4fb01262 // fmla v2.4s, v19.4s, v16.s[1]
+	WORD $0x4fb1126a // fmla v10.4s, v19.4s, v17.s[1]
+	FMOVQ 16(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4fb01281 // fmla v1.4s, v20.4s, v16.s[1]
+	WORD $0x4fb11289 // fmla v9.4s, v20.4s, v17.s[1]
+	WORD $0x4fb012a3 // fmla v3.4s, v21.4s, v16.s[1]
+	WORD $0x4fb112ab // fmla v11.4s, v21.4s, v17.s[1]
+	FMOVQ 32(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4fb012c4 // fmla v4.4s, v22.4s, v16.s[1]
+	WORD $0x4fb112cc // fmla v12.4s, v22.4s, v17.s[1]
+	WORD $0x4fb012e6 // fmla v6.4s, v23.4s, v16.s[1]
+	WORD $0x4fb112ee // fmla v14.4s, v23.4s, v17.s[1]
+	FMOVQ 48(R10), F25
+	WORD $0x4f305738 // shl v24.4s, v25.4s, #16
+	VAND V31.B16, V25.B16, V25.B16
+	WORD $0x4fb01305 // fmla v5.4s, v24.4s, v16.s[1]
+	WORD $0x4fb1130d // fmla v13.4s, v24.4s, v17.s[1]
+	WORD $0x4fb01327 // fmla v7.4s, v25.4s, v16.s[1]
+	WORD $0x4fb1132f // fmla v15.4s, v25.4s, v17.s[1]
+	ADD R16, R10
+	FMOVQ 0(R10), F19
+	WORD $0x4f305672 // shl v18.4s, v19.4s, #16
+	VAND V31.B16, V19.B16, V19.B16
+	WORD $0x4f901a40 // fmla v0.4s, v18.4s, v16.s[2]
+	WORD $0x4f911a48 // fmla v8.4s, v18.4s, v17.s[2]
+	WORD $0x4f901a62 // fmla v2.4s, v19.4s, v16.s[2]
+	WORD $0x4f911a6a // fmla v10.4s, v19.4s, v17.s[2]
+	FMOVQ 16(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4f901a81 // fmla v1.4s, v20.4s, v16.s[2]
+	WORD $0x4f911a89 // fmla v9.4s, v20.4s, v17.s[2]
+	WORD $0x4f901aa3 // fmla v3.4s, v21.4s, v16.s[2]
+	WORD $0x4f911aab // fmla v11.4s, v21.4s, v17.s[2]
+	FMOVQ 32(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4f901ac4 // fmla v4.4s, v22.4s, v16.s[2]
+	WORD $0x4f911acc // fmla v12.4s, v22.4s, v17.s[2]
+	WORD $0x4f901ae6 // fmla v6.4s, v23.4s, v16.s[2]
+	WORD $0x4f911aee // fmla v14.4s, v23.4s, v17.s[2]
+	FMOVQ 48(R10), F25
+	WORD $0x4f305738 // shl v24.4s, v25.4s, #16
+	VAND V31.B16, V25.B16, V25.B16
+	WORD $0x4f901b05 // fmla v5.4s, v24.4s, v16.s[2]
+	WORD $0x4f911b0d // fmla v13.4s, v24.4s, v17.s[2]
+	WORD $0x4f901b27 // fmla v7.4s, v25.4s, v16.s[2]
+	WORD $0x4f911b2f // fmla v15.4s, v25.4s, v17.s[2]
+	ADD R16, R10
+	FMOVQ 0(R10), F19
+	WORD $0x4f305672 // shl v18.4s, v19.4s, #16
+	VAND V31.B16, V19.B16, V19.B16
+	WORD $0x4fb01a40 // fmla v0.4s, v18.4s, v16.s[3]
+	WORD $0x4fb11a48 // fmla v8.4s, v18.4s, v17.s[3]
+	WORD $0x4fb01a62 // fmla v2.4s, v19.4s, v16.s[3]
+	WORD $0x4fb11a6a // fmla v10.4s, v19.4s, v17.s[3]
+	FMOVQ 16(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4fb01a81 // fmla v1.4s, v20.4s, v16.s[3]
+	WORD $0x4fb11a89 // fmla v9.4s, v20.4s, v17.s[3]
+	WORD $0x4fb01aa3 // fmla v3.4s, v21.4s, v16.s[3]
+	WORD $0x4fb11aab // fmla v11.4s, v21.4s, v17.s[3]
+	FMOVQ 32(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4fb01ac4 // fmla v4.4s, v22.4s, v16.s[3]
+	WORD $0x4fb11acc // fmla v12.4s, v22.4s, v17.s[3]
+	WORD $0x4fb01ae6 // fmla v6.4s, v23.4s, v16.s[3]
+	WORD $0x4fb11aee // fmla v14.4s, v23.4s, v17.s[3]
+	FMOVQ 48(R10), F25
+	WORD $0x4f305738 // shl v24.4s, v25.4s, #16
+	VAND V31.B16, V25.B16, V25.B16
+	WORD $0x4fb01b05 // fmla v5.4s, v24.4s, v16.s[3]
+	WORD $0x4fb11b0d // fmla v13.4s, v24.4s, v17.s[3]
+	WORD $0x4fb01b27 // fmla v7.4s, v25.4s, v16.s[3]
+	WORD $0x4fb11b2f // fmla v15.4s, v25.4s, v17.s[3]
+	ADD R16, R10
+	B wideby4
+widerest:
+	ADDS $4, R11
+	BEQ wideflush
+wideby1:
+	FMOVS.P 4(R4), F16
+	FMOVS.P 4(R5), F17
+	FMOVQ 0(R10), F19
+	WORD $0x4f305672 // shl v18.4s, v19.4s, #16
+	VAND V31.B16, V19.B16, V19.B16
+	WORD $0x4f901240 // fmla v0.4s, v18.4s, v16.s[0]
+	WORD $0x4f911248 // fmla v8.4s, v18.4s, v17.s[0]
+	WORD $0x4f901262 // fmla v2.4s, v19.4s, v16.s[0]
+	WORD $0x4f91126a // fmla v10.4s, v19.4s, v17.s[0]
+	FMOVQ 16(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4f901281 // fmla v1.4s, v20.4s, v16.s[0]
+	WORD $0x4f911289 // fmla v9.4s, v20.4s, v17.s[0]
+	WORD $0x4f9012a3 // fmla v3.4s, v21.4s, v16.s[0]
+	WORD $0x4f9112ab // fmla v11.4s, v21.4s, v17.s[0]
+	FMOVQ 32(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4f9012c4 // fmla v4.4s, v22.4s, v16.s[0]
+	WORD $0x4f9112cc // fmla v12.4s, v22.4s, v17.s[0]
+	WORD $0x4f9012e6 // fmla v6.4s, v23.4s, v16.s[0]
+	WORD $0x4f9112ee // fmla v14.4s, v23.4s, v17.s[0]
+	FMOVQ 48(R10), F25
+	WORD $0x4f305738 // shl v24.4s, v25.4s, #16
+	VAND V31.B16, V25.B16, V25.B16
+	WORD $0x4f901305 // fmla v5.4s, v24.4s, v16.s[0]
+	WORD $0x4f91130d // fmla v13.4s, v24.4s, v17.s[0]
+	WORD $0x4f901327 // fmla v7.4s, v25.4s, v16.s[0]
+	WORD $0x4f91132f // fmla v15.4s, v25.4s, v17.s[0]
+	ADD R16, R10
+	SUBS $1, R11
+	BNE wideby1
+wideflush:
+	MOVD R0, R10
+	FMOVS 0(R15), F17
+	VDUP V17.S[0], V17.S4
+	FMOVS 32(R15), F16
+	VDUP V16.S[0], V16.S4
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	FMOVQ 0(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc12 // fmla v18.4s, v0.4s, v16.4s
+	FMOVQ F18, 0(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d421 // fadd v1.4s, v1.4s, v18.4s
+	FMOVQ 16(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc32 // fmla v18.4s, v1.4s, v16.4s
+	FMOVQ F18, 16(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	FMOVQ 32(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc52 // fmla v18.4s, v2.4s, v16.4s
+	FMOVQ F18, 32(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
+	FMOVQ 48(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc72 // fmla v18.4s, v3.4s, v16.4s
+	FMOVQ F18, 48(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d484 // fadd v4.4s, v4.4s, v18.4s
+	FMOVQ 64(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc92 // fmla v18.4s, v4.4s, v16.4s
+	FMOVQ F18, 64(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d4a5 // fadd v5.4s, v5.4s, v18.4s
+	FMOVQ 80(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30ccb2 // fmla v18.4s, v5.4s, v16.4s
+	FMOVQ F18, 80(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	FMOVQ 96(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30ccd2 // fmla v18.4s, v6.4s, v16.4s
+	FMOVQ F18, 96(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d4e7 // fadd v7.4s, v7.4s, v18.4s
+	FMOVQ 112(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30ccf2 // fmla v18.4s, v7.4s, v16.4s
+	FMOVQ F18, 112(R10)
+	ADD R17, R10
+	FMOVS 4(R15), F17
+	VDUP V17.S[0], V17.S4
+	FMOVS 36(R15), F16
+	VDUP V16.S[0], V16.S4
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d508 // fadd v8.4s, v8.4s, v18.4s
+	FMOVQ 0(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd12 // fmla v18.4s, v8.4s, v16.4s
+	FMOVQ F18, 0(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	FMOVQ 16(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd32 // fmla v18.4s, v9.4s, v16.4s
+	FMOVQ F18, 16(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
+	FMOVQ 32(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd52 // fmla v18.4s, v10.4s, v16.4s
+	FMOVQ F18, 32(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
+	FMOVQ 48(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd72 // fmla v18.4s, v11.4s, v16.4s
+	FMOVQ F18, 48(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	FMOVQ 64(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd92 // fmla v18.4s, v12.4s, v16.4s
+	FMOVQ F18, 64(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d5ad // fadd v13.4s, v13.4s, v18.4s
+	FMOVQ 80(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cdb2 // fmla v18.4s, v13.4s, v16.4s
+	FMOVQ F18, 80(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
+	FMOVQ 96(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cdd2 // fmla v18.4s, v14.4s, v16.4s
+	FMOVQ F18, 96(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d5ef // fadd v15.4s, v15.4s, v18.4s
+	FMOVQ 112(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cdf2 // fmla v18.4s, v15.4s, v16.4s
+	FMOVQ F18, 112(R10)
+	ADD R17, R10
+	ADD $128, R0
+	ADD $64, R2
+	B wide
+tail:
+	ADDS $32, R14
+	BEQ done
+narrow:
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	MOVD R2, R10
+	MOVD R1, R4
+	ADD $256, R4, R5
+	MOVD R12, R11
+narrowby4:
+	SUBS $4, R11
+	BLT narrowrest
+	FMOVQ.P 16(R4), F8
+	FMOVQ.P 16(R5), F9
+	FMOVQ 0(R10), F11
+	WORD $0x4f30556a // shl v10.4s, v11.4s, #16
+	VAND V31.B16, V11.B16, V11.B16
+	WORD $0x4f881140 // fmla v0.4s, v10.4s, v8.s[0]
+	WORD $0x4f891144 // fmla v4.4s, v10.4s, v9.s[0]
+	WORD $0x4f881162 // fmla v2.4s, v11.4s, v8.s[0]
+	WORD $0x4f891166 // fmla v6.4s, v11.4s, v9.s[0]
+	FMOVQ 16(R10), F13
+	WORD $0x4f3055ac // shl v12.4s, v13.4s, #16
+	VAND V31.B16, V13.B16, V13.B16
+	WORD $0x4f881181 // fmla v1.4s, v12.4s, v8.s[0]
+	WORD $0x4f891185 // fmla v5.4s, v12.4s, v9.s[0]
+	WORD $0x4f8811a3 // fmla v3.4s, v13.4s, v8.s[0]
+	WORD $0x4f8911a7 // fmla v7.4s, v13.4s, v9.s[0]
+	ADD R16, R10
+	FMOVQ 0(R10), F11
+	WORD $0x4f30556a // shl v10.4s, v11.4s, #16
+	VAND V31.B16, V11.B16, V11.B16
+	WORD $0x4fa81140 // fmla v0.4s, v10.4s, v8.s[1]
+	WORD $0x4fa91144 // fmla v4.4s, v10.4s, v9.s[1]
+	WORD $0x4fa81162 // fmla v2.4s, v11.4s, v8.s[1]
+	WORD $0x4fa91166 // fmla v6.4s, v11.4s, v9.s[1]
+	FMOVQ 16(R10), F13
+	WORD $0x4f3055ac // shl v12.4s, v13.4s, #16
+	VAND V31.B16, V13.B16, V13.B16
+	WORD $0x4fa81181 // fmla v1.4s, v12.4s, v8.s[1]
+	WORD $0x4fa91185 // fmla v5.4s, v12.4s, v9.s[1]
+	WORD $0x4fa811a3 // fmla v3.4s, v13.4s, v8.s[1]
+	WORD $0x4fa911a7 // fmla v7.4s, v13.4s, v9.s[1]
+	ADD R16, R10
+	FMOVQ 0(R10), F11
+	WORD $0x4f30556a // shl v10.4s, v11.4s, #16
+	VAND V31.B16, V11.B16, V11.B16
+	WORD $0x4f881940 // fmla v0.4s, v10.4s, v8.s[2]
+	WORD $0x4f891944 // fmla v4.4s, v10.4s, v9.s[2]
+	WORD $0x4f881962 // fmla v2.4s, v11.4s, v8.s[2]
+	WORD $0x4f891966 // fmla v6.4s, v11.4s, v9.s[2]
+	FMOVQ 16(R10), F13
+	WORD $0x4f3055ac // shl v12.4s, v13.4s, #16
+	VAND V31.B16, V13.B16, V13.B16
+	WORD $0x4f881981 // fmla v1.4s, v12.4s, v8.s[2]
+	WORD $0x4f891985 // fmla v5.4s, v12.4s, v9.s[2]
+	WORD $0x4f8819a3 // fmla v3.4s, v13.4s, v8.s[2]
+	WORD $0x4f8919a7 // fmla v7.4s, v13.4s, v9.s[2]
+	ADD R16, R10
+	FMOVQ 0(R10), F11
+	WORD $0x4f30556a // shl v10.4s, v11.4s, #16
+	VAND V31.B16, V11.B16, V11.B16
+	WORD $0x4fa81940 // fmla v0.4s, v10.4s, v8.s[3]
+	WORD $0x4fa91944 // fmla v4.4s, v10.4s, v9.s[3]
+	WORD $0x4fa81962 // fmla v2.4s, v11.4s, v8.s[3]
+	WORD $0x4fa91966 // fmla v6.4s, v11.4s, v9.s[3]
+	FMOVQ 16(R10), F13
+	WORD $0x4f3055ac // shl v12.4s, v13.4s, #16
+	VAND V31.B16, V13.B16, V13.B16
+	WORD $0x4fa81981 // fmla v1.4s, v12.4s, v8.s[3]
+	WORD $0x4fa91985 // fmla v5.4s, v12.4s, v9.s[3]
+	WORD $0x4fa819a3 // fmla v3.4s, v13.4s, v8.s[3]
+	WORD $0x4fa919a7 // fmla v7.4s, v13.4s, v9.s[3]
+	ADD R16, R10
+	B narrowby4
+narrowrest:
+	ADDS $4, R11
+	BEQ narrowflush
+narrowby1:
+	FMOVS.P 4(R4), F8
+	FMOVS.P 4(R5), F9
+	FMOVQ 0(R10), F11
+	WORD $0x4f30556a // shl v10.4s, v11.4s, #16
+	VAND V31.B16, V11.B16, V11.B16
+	WORD $0x4f881140 // fmla v0.4s, v10.4s, v8.s[0]
+	WORD $0x4f891144 // fmla v4.4s, v10.4s, v9.s[0]
+	WORD $0x4f881162 // fmla v2.4s, v11.4s, v8.s[0]
+	WORD $0x4f891166 // fmla v6.4s, v11.4s, v9.s[0]
+	FMOVQ 16(R10), F13
+	WORD $0x4f3055ac // shl v12.4s, v13.4s, #16
+	VAND V31.B16, V13.B16, V13.B16
+	WORD $0x4f881181 // fmla v1.4s, v12.4s, v8.s[0]
+	WORD $0x4f891185 // fmla v5.4s, v12.4s, v9.s[0]
+	WORD $0x4f8811a3 // fmla v3.4s, v13.4s, v8.s[0]
+	WORD $0x4f8911a7 // fmla v7.4s, v13.4s, v9.s[0]
+	ADD R16, R10
+	SUBS $1, R11
+	BNE narrowby1
+narrowflush:
+	MOVD R0, R10
+	FMOVS 0(R15), F9
+	VDUP V9.S[0], V9.S4
+	FMOVS 32(R15), F8
+	VDUP V8.S[0], V8.S4
+	VEOR V10.B16, V10.B16, V10.B16
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 0(R10), F10
+	WORD $0x6e29dd4a // fmul v10.4s, v10.4s, v9.4s
+	WORD $0x4e28cc0a // fmla v10.4s, v0.4s, v8.4s
+	FMOVQ F10, 0(R10)
+	VEOR V10.B16, V10.B16, V10.B16
+	WORD $0x4e2ad421 // fadd v1.4s, v1.4s, v10.4s
+	FMOVQ 16(R10), F10
+	WORD $0x6e29dd4a // fmul v10.4s, v10.4s, v9.4s
+	WORD $0x4e28cc2a // fmla v10.4s, v1.4s, v8.4s
+	FMOVQ F10, 16(R10)
+	VEOR V10.B16, V10.B16, V10.B16
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	FMOVQ 32(R10), F10
+	WORD $0x6e29dd4a // fmul v10.4s, v10.4s, v9.4s
+	WORD $0x4e28cc4a // fmla v10.4s, v2.4s, v8.4s
+	FMOVQ F10, 32(R10)
+	VEOR V10.B16, V10.B16, V10.B16
+	WORD $0x4e2ad463 // fadd v3.4s, v3.4s, v10.4s
+	FMOVQ 48(R10), F10
+	WORD $0x6e29dd4a // fmul v10.4s, v10.4s, v9.4s
+	WORD $0x4e28cc6a // fmla v10.4s, v3.4s, v8.4s
+	FMOVQ F10, 48(R10)
+	ADD R17, R10
+	FMOVS 4(R15), F9
+	VDUP V9.S[0], V9.S4
+	FMOVS 36(R15), F8
+	VDUP V8.S[0], V8.S4
+	VEOR V10.B16, V10.B16, V10.B16
+	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
+	FMOVQ 0(R10), F10
+	WORD $0x6e29dd4a // fmul v10.4s, v10.4s, v9.4s
+	WORD $0x4e28cc8a // fmla v10.4s, v4.4s, v8.4s
+	FMOVQ F10, 0(R10)
+	VEOR V10.B16, V10.B16, V10.B16
+	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	FMOVQ 16(R10), F10
+	WORD $0x6e29dd4a // fmul v10.4s, v10.4s, v9.4s
+	WORD $0x4e28ccaa // fmla v10.4s, v5.4s, v8.4s
+	FMOVQ F10, 16(R10)
+	VEOR V10.B16, V10.B16, V10.B16
+	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	FMOVQ 32(R10), F10
+	WORD $0x6e29dd4a // fmul v10.4s, v10.4s, v9.4s
+	WORD $0x4e28ccca // fmla v10.4s, v6.4s, v8.4s
+	FMOVQ F10, 32(R10)
+	VEOR V10.B16, V10.B16, V10.B16
+	WORD $0x4e2ad4e7 // fadd v7.4s, v7.4s, v10.4s
+	FMOVQ 48(R10), F10
+	WORD $0x6e29dd4a // fmul v10.4s, v10.4s, v9.4s
+	WORD $0x4e28ccea // fmla v10.4s, v7.4s, v8.4s
+	FMOVQ F10, 48(R10)
+	ADD R17, R10
+	ADD $64, R0
+	ADD $32, R2
+	SUBS $16, R14
+	BNE narrow
+done:
+	RET
+
+// func score16x3NEON(s, q []float32, k, next []uint16, d int)
+TEXT ·score16x3NEON(SB), NOSPLIT, $0-104
+	MOVD s_base+0(FP), R0
+	MOVD k_base+48(FP), R1
+	MOVD d+96(FP), R2
+	MOVD $2, R15 // strips
+	MOVW $0xffff0000, R3
+	VDUP R3, V31.S4
+strip:
+	MOVD q_base+24(FP), R4
+	ADD R2<<2, R4, R5
+	ADD R2<<2, R5, R6
+	MOVD R1, R10
+	MOVD R2, R11 // components left
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 64(R0)
+	FMOVQ F5, 80(R0)
+	FMOVQ F6, 96(R0)
+	FMOVQ F7, 112(R0)
+	FMOVQ F8, 256(R0)
+	FMOVQ F9, 272(R0)
+	FMOVQ F10, 288(R0)
+	FMOVQ F11, 304(R0)
+	FMOVQ F12, 320(R0)
+	FMOVQ F13, 336(R0)
+	FMOVQ F14, 352(R0)
+	FMOVQ F15, 368(R0)
+	FMOVQ F16, 512(R0)
+	FMOVQ F17, 528(R0)
+	FMOVQ F18, 544(R0)
+	FMOVQ F19, 560(R0)
+	FMOVQ F20, 576(R0)
+	FMOVQ F21, 592(R0)
+	FMOVQ F22, 608(R0)
+	FMOVQ F23, 624(R0)
+block:
+	MOVD $128, R12
+	CMP R12, R11
+	CSEL LT, R11, R12, R12
+	SUB R12, R11
+by4:
+	FMOVQ.P 16(R4), F24
+	FMOVQ.P 16(R5), F25
+	FMOVQ.P 16(R6), F26
+	FMOVQ 0(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f981360 // fmla v0.4s, v27.4s, v24.s[0]
+	WORD $0x4f991368 // fmla v8.4s, v27.4s, v25.s[0]
+	WORD $0x4f9a1370 // fmla v16.4s, v27.4s, v26.s[0]
+	WORD $0x4f981382 // fmla v2.4s, v28.4s, v24.s[0]
+	WORD $0x4f99138a // fmla v10.4s, v28.4s, v25.s[0]
+	WORD $0x4f9a1392 // fmla v18.4s, v28.4s, v26.s[0]
+	FMOVQ 16(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f9813a1 // fmla v1.4s, v29.4s, v24.s[0]
+	WORD $0x4f9913a9 // fmla v9.4s, v29.4s, v25.s[0]
+	WORD $0x4f9a13b1 // fmla v17.4s, v29.4s, v26.s[0]
+	WORD $0x4f9813c3 // fmla v3.4s, v30.4s, v24.s[0]
+	WORD $0x4f9913cb // fmla v11.4s, v30.4s, v25.s[0]
+	WORD $0x4f9a13d3 // fmla v19.4s, v30.4s, v26.s[0]
+	FMOVQ 32(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f981364 // fmla v4.4s, v27.4s, v24.s[0]
+	WORD $0x4f99136c // fmla v12.4s, v27.4s, v25.s[0]
+	WORD $0x4f9a1374 // fmla v20.4s, v27.4s, v26.s[0]
+	WORD $0x4f981386 // fmla v6.4s, v28.4s, v24.s[0]
+	WORD $0x4f99138e // fmla v14.4s, v28.4s, v25.s[0]
+	WORD $0x4f9a1396 // fmla v22.4s, v28.4s, v26.s[0]
+	FMOVQ 48(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f9813a5 // fmla v5.4s, v29.4s, v24.s[0]
+	WORD $0x4f9913ad // fmla v13.4s, v29.4s, v25.s[0]
+	WORD $0x4f9a13b5 // fmla v21.4s, v29.4s, v26.s[0]
+	WORD $0x4f9813c7 // fmla v7.4s, v30.4s, v24.s[0]
+	WORD $0x4f9913cf // fmla v15.4s, v30.4s, v25.s[0]
+	WORD $0x4f9a13d7 // fmla v23.4s, v30.4s, v26.s[0]
+	FMOVQ 128(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb81360 // fmla v0.4s, v27.4s, v24.s[1]
+	WORD $0x4fb91368 // fmla v8.4s, v27.4s, v25.s[1]
+	WORD $0x4fba1370 // fmla v16.4s, v27.4s, v26.s[1]
+	WORD $0x4fb81382 // fmla v2.4s, v28.4s, v24.s[1]
+	WORD $0x4fb9138a // fmla v10.4s, v28.4s, v25.s[1]
+	WORD $0x4fba1392 // fmla v18.4s, v28.4s, v26.s[1]
+	FMOVQ 144(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb813a1 // fmla v1.4s, v29.4s, v24.s[1]
+	WORD $0x4fb913a9 // fmla v9.4s, v29.4s, v25.s[1]
+	WORD $0x4fba13b1 // fmla v17.4s, v29.4s, v26.s[1]
+	WORD $0x4fb813c3 // fmla v3.4s, v30.4s, v24.s[1]
+	WORD $0x4fb913cb // fmla v11.4s, v30.4s, v25.s[1]
+	WORD $0x4fba13d3 // fmla v19.4s, v30.4s, v26.s[1]
+	FMOVQ 160(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb81364 // fmla v4.4s, v27.4s, v24.s[1]
+	WORD $0x4fb9136c // fmla v12.4s, v27.4s, v25.s[1]
+	WORD $0x4fba1374 // fmla v20.4s, v27.4s, v26.s[1]
+	WORD $0x4fb81386 // fmla v6.4s, v28.4s, v24.s[1]
+	WORD $0x4fb9138e // fmla v14.4s, v28.4s, v25.s[1]
+	WORD $0x4fba1396 // fmla v22.4s, v28.4s, v26.s[1]
+	FMOVQ 176(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb813a5 // fmla v5.4s, v29.4s, v24.s[1]
+	WORD $0x4fb913ad // fmla v13.4s, v29.4s, v25.s[1]
+	WORD $0x4fba13b5 // fmla v21.4s, v29.4s, v26.s[1]
+	WORD $0x4fb813c7 // fmla v7.4s, v30.4s, v24.s[1]
+	WORD $0x4fb913cf // fmla v15.4s, v30.4s, v25.s[1]
+	WORD $0x4fba13d7 // fmla v23.4s, v30.4s, v26.s[1]
+	FMOVQ 256(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f981b60 // fmla v0.4s, v27.4s, v24.s[2]
+	WORD $0x4f991b68 // fmla v8.4s, v27.4s, v25.s[2]
+	WORD $0x4f9a1b70 // fmla v16.4s, v27.4s, v26.s[2]
+	WORD $0x4f981b82 // fmla v2.4s, v28.4s, v24.s[2]
+	WORD $0x4f991b8a // fmla v10.4s, v28.4s, v25.s[2]
+	WORD $0x4f9a1b92 // fmla v18.4s, v28.4s, v26.s[2]
+	FMOVQ 272(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f981ba1 // fmla v1.4s, v29.4s, v24.s[2]
+	WORD $0x4f991ba9 // fmla v9.4s, v29.4s, v25.s[2]
+	WORD $0x4f9a1bb1 // fmla v17.4s, v29.4s, v26.s[2]
+	WORD $0x4f981bc3 // fmla v3.4s, v30.4s, v24.s[2]
+	WORD $0x4f991bcb // fmla v11.4s, v30.4s, v25.s[2]
+	WORD $0x4f9a1bd3 // fmla v19.4s, v30.4s, v26.s[2]
+	FMOVQ 288(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f981b64 // fmla v4.4s, v27.4s, v24.s[2]
+	WORD $0x4f991b6c // fmla v12.4s, v27.4s, v25.s[2]
+	WORD $0x4f9a1b74 // fmla v20.4s, v27.4s, v26.s[2]
+	WORD $0x4f981b86 // fmla v6.4s, v28.4s, v24.s[2]
+	WORD $0x4f991b8e // fmla v14.4s, v28.4s, v25.s[2]
+	WORD $0x4f9a1b96 // fmla v22.4s, v28.4s, v26.s[2]
+	FMOVQ 304(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f981ba5 // fmla v5.4s, v29.4s, v24.s[2]
+	WORD $0x4f991bad // fmla v13.4s, v29.4s, v25.s[2]
+	WORD $0x4f9a1bb5 // fmla v21.4s, v29.4s, v26.s[2]
+	WORD $0x4f981bc7 // fmla v7.4s, v30.4s, v24.s[2]
+	WORD $0x4f991bcf // fmla v15.4s, v30.4s, v25.s[2]
+	WORD $0x4f9a1bd7 // fmla v23.4s, v30.4s, v26.s[2]
+	FMOVQ 384(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb81b60 // fmla v0.4s, v27.4s, v24.s[3]
+	WORD $0x4fb91b68 // fmla v8.4s, v27.4s, v25.s[3]
+	WORD $0x4fba1b70 // fmla v16.4s, v27.4s, v26.s[3]
+	WORD $0x4fb81b82 // fmla v2.4s, v28.4s, v24.s[3]
+	WORD $0x4fb91b8a // fmla v10.4s, v28.4s, v25.s[3]
+	WORD $0x4fba1b92 // fmla v18.4s, v28.4s, v26.s[3]
+	FMOVQ 400(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb81ba1 // fmla v1.4s, v29.4s, v24.s[3]
+	WORD $0x4fb91ba9 // fmla v9.4s, v29.4s, v25.s[3]
+	WORD $0x4fba1bb1 // fmla v17.4s, v29.4s, v26.s[3]
+	WORD $0x4fb81bc3 // fmla v3.4s, v30.4s, v24.s[3]
+	WORD $0x4fb91bcb // fmla v11.4s, v30.4s, v25.s[3]
+	WORD $0x4fba1bd3 // fmla v19.4s, v30.4s, v26.s[3]
+	FMOVQ 416(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb81b64 // fmla v4.4s, v27.4s, v24.s[3]
+	WORD $0x4fb91b6c // fmla v12.4s, v27.4s, v25.s[3]
+	WORD $0x4fba1b74 // fmla v20.4s, v27.4s, v26.s[3]
+	WORD $0x4fb81b86 // fmla v6.4s, v28.4s, v24.s[3]
+	WORD $0x4fb91b8e // fmla v14.4s, v28.4s, v25.s[3]
+	WORD $0x4fba1b96 // fmla v22.4s, v28.4s, v26.s[3]
+	FMOVQ 432(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb81ba5 // fmla v5.4s, v29.4s, v24.s[3]
+	WORD $0x4fb91bad // fmla v13.4s, v29.4s, v25.s[3]
+	WORD $0x4fba1bb5 // fmla v21.4s, v29.4s, v26.s[3]
+	WORD $0x4fb81bc7 // fmla v7.4s, v30.4s, v24.s[3]
+	WORD $0x4fb91bcf // fmla v15.4s, v30.4s, v25.s[3]
+	WORD $0x4fba1bd7 // fmla v23.4s, v30.4s, v26.s[3]
+	ADD $512, R10
+	SUBS $4, R12
+	BNE by4
+	FMOVQ 0(R0), F24
+	WORD $0x4e20d718 // fadd v24.4s, v24.4s, v0.4s
+	FMOVQ F24, 0(R0)
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ 16(R0), F24
+	WORD $0x4e21d718 // fadd v24.4s, v24.4s, v1.4s
+	FMOVQ F24, 16(R0)
+	VEOR V1.B16, V1.B16, V1.B16
+	FMOVQ 32(R0), F24
+	WORD $0x4e22d718 // fadd v24.4s, v24.4s, v2.4s
+	FMOVQ F24, 32(R0)
+	VEOR V2.B16, V2.B16, V2.B16
+	FMOVQ 48(R0), F24
+	WORD $0x4e23d718 // fadd v24.4s, v24.4s, v3.4s
+	FMOVQ F24, 48(R0)
+	VEOR V3.B16, V3.B16, V3.B16
+	FMOVQ 64(R0), F24
+	WORD $0x4e24d718 // fadd v24.4s, v24.4s, v4.4s
+	FMOVQ F24, 64(R0)
+	VEOR V4.B16, V4.B16, V4.B16
+	FMOVQ 80(R0), F24
+	WORD $0x4e25d718 // fadd v24.4s, v24.4s, v5.4s
+	FMOVQ F24, 80(R0)
+	VEOR V5.B16, V5.B16, V5.B16
+	FMOVQ 96(R0), F24
+	WORD $0x4e26d718 // fadd v24.4s, v24.4s, v6.4s
+	FMOVQ F24, 96(R0)
+	VEOR V6.B16, V6.B16, V6.B16
+	FMOVQ 112(R0), F24
+	WORD $0x4e27d718 // fadd v24.4s, v24.4s, v7.4s
+	FMOVQ F24, 112(R0)
+	VEOR V7.B16, V7.B16, V7.B16
+	FMOVQ 256(R0), F24
+	WORD $0x4e28d718 // fadd v24.4s, v24.4s, v8.4s
+	FMOVQ F24, 256(R0)
+	VEOR V8.B16, V8.B16, V8.B16
+	FMOVQ 272(R0), F24
+	WORD $0x4e29d718 // fadd v24.4s, v24.4s, v9.4s
+	FMOVQ F24, 272(R0)
+	VEOR V9.B16, V9.B16, V9.B16
+	FMOVQ 288(R0), F24
+	WORD $0x4e2ad718 // fadd v24.4s, v24.4s, v10.4s
+	FMOVQ F24, 288(R0)
+	VEOR V10.B16, V10.B16, V10.B16
+	FMOVQ 304(R0), F24
+	WORD $0x4e2bd718 // fadd v24.4s, v24.4s, v11.4s
+	FMOVQ F24, 304(R0)
+	VEOR V11.B16, V11.B16, V11.B16
+	FMOVQ 320(R0), F24
+	WORD $0x4e2cd718 // fadd v24.4s, v24.4s, v12.4s
+	FMOVQ F24, 320(R0)
+	VEOR V12.B16, V12.B16, V12.B16
+	FMOVQ 336(R0), F24
+	WORD $0x4e2dd718 // fadd v24.4s, v24.4s, v13.4s
+	FMOVQ F24, 336(R0)
+	VEOR V13.B16, V13.B16, V13.B16
+	FMOVQ 352(R0), F24
+	WORD $0x4e2ed718 // fadd v24.4s, v24.4s, v14.4s
+	FMOVQ F24, 352(R0)
+	VEOR V14.B16, V14.B16, V14.B16
+	FMOVQ 368(R0), F24
+	WORD $0x4e2fd718 // fadd v24.4s, v24.4s, v15.4s
+	FMOVQ F24, 368(R0)
+	VEOR V15.B16, V15.B16, V15.B16
+	FMOVQ 512(R0), F24
+	WORD $0x4e30d718 // fadd v24.4s, v24.4s, v16.4s
+	FMOVQ F24, 512(R0)
+	VEOR V16.B16, V16.B16, V16.B16
+	FMOVQ 528(R0), F24
+	WORD $0x4e31d718 // fadd v24.4s, v24.4s, v17.4s
+	FMOVQ F24, 528(R0)
+	VEOR V17.B16, V17.B16, V17.B16
+	FMOVQ 544(R0), F24
+	WORD $0x4e32d718 // fadd v24.4s, v24.4s, v18.4s
+	FMOVQ F24, 544(R0)
+	VEOR V18.B16, V18.B16, V18.B16
+	FMOVQ 560(R0), F24
+	WORD $0x4e33d718 // fadd v24.4s, v24.4s, v19.4s
+	FMOVQ F24, 560(R0)
+	VEOR V19.B16, V19.B16, V19.B16
+	FMOVQ 576(R0), F24
+	WORD $0x4e34d718 // fadd v24.4s, v24.4s, v20.4s
+	FMOVQ F24, 576(R0)
+	VEOR V20.B16, V20.B16, V20.B16
+	FMOVQ 592(R0), F24
+	WORD $0x4e35d718 // fadd v24.4s, v24.4s, v21.4s
+	FMOVQ F24, 592(R0)
+	VEOR V21.B16, V21.B16, V21.B16
+	FMOVQ 608(R0), F24
+	WORD $0x4e36d718 // fadd v24.4s, v24.4s, v22.4s
+	FMOVQ F24, 608(R0)
+	VEOR V22.B16, V22.B16, V22.B16
+	FMOVQ 624(R0), F24
+	WORD $0x4e37d718 // fadd v24.4s, v24.4s, v23.4s
+	FMOVQ F24, 624(R0)
+	VEOR V23.B16, V23.B16, V23.B16
+	CBNZ R11, block
+	ADD $128, R0
+	ADD $64, R1
+	SUBS $1, R15
+	BNE strip
+	RET
+
+// func pv16x3NEON(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32)
+TEXT ·pv16x3NEON(SB), NOSPLIT, $0-144
+	MOVD o_base+0(FP), R0
+	MOVD p_base+24(FP), R1
+	MOVD v_base+48(FP), R2
+	MOVD d+96(FP), R14 // components left
+	MOVD lo+104(FP), R13
+	MOVD hi+112(FP), R12
+	SUB R13, R12 // slots
+	MOVD fac_base+120(FP), R15
+	LSL $1, R14, R16 // bytes of a row of v
+	LSL $2, R14, R17 // bytes of a row of o
+	ADD R13<<2, R1, R1
+	MUL R16, R13, R13
+	ADD R13, R2, R2
+	MOVW $0xffff0000, R3
+	VDUP R3, V31.S4
+wide:
+	SUBS $32, R14
+	BLT tail
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	MOVD R2, R10
+	MOVD R1, R4
+	ADD $256, R4, R5
+	ADD $512, R4, R6
+	MOVD R12, R11
+wideby4:
+	SUBS $4, R11
+	BLT widerest
+	FMOVQ.P 16(R4), F24
+	FMOVQ.P 16(R5), F25
+	FMOVQ.P 16(R6), F26
+	FMOVQ 0(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f981360 // fmla v0.4s, v27.4s, v24.s[0]
+	WORD $0x4f991368 // fmla v8.4s, v27.4s, v25.s[0]
+	WORD $0x4f9a1370 // fmla v16.4s, v27.4s, v26.s[0]
+	WORD $0x4f981382 // fmla v2.4s, v28.4s, v24.s[0]
+	WORD $0x4f99138a // fmla v10.4s, v28.4s, v25.s[0]
+	WORD $0x4f9a1392 // fmla v18.4s, v28.4s, v26.s[0]
+	FMOVQ 16(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f9813a1 // fmla v1.4s, v29.4s, v24.s[0]
+	WORD $0x4f9913a9 // fmla v9.4s, v29.4s, v25.s[0]
+	WORD $0x4f9a13b1 // fmla v17.4s, v29.4s, v26.s[0]
+	WORD $0x4f9813c3 // fmla v3.4s, v30.4s, v24.s[0]
+	WORD $0x4f9913cb // fmla v11.4s, v30.4s, v25.s[0]
+	WORD $0x4f9a13d3 // fmla v19.4s, v30.4s, v26.s[0]
+	FMOVQ 32(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f981364 // fmla v4.4s, v27.4s, v24.s[0]
+	WORD $0x4f99136c // fmla v12.4s, v27.4s, v25.s[0]
+	WORD $0x4f9a1374 // fmla v20.4s, v27.4s, v26.s[0]
+	WORD $0x4f981386 // fmla v6.4s, v28.4s, v24.s[0]
+	WORD $0x4f99138e // fmla v14.4s, v28.4s, v25.s[0]
+	WORD $0x4f9a1396 // fmla v22.4s, v28.4s, v26.s[0]
+	FMOVQ 48(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f9813a5 // fmla v5.4s, v29.4s, v24.s[0]
+	WORD $0x4f9913ad // fmla v13.4s, v29.4s, v25.s[0]
+	WORD $0x4f9a13b5 // fmla v21.4s, v29.4s, v26.s[0]
+	WORD $0x4f9813c7 // fmla v7.4s, v30.4s, v24.s[0]
+	WORD $0x4f9913cf // fmla v15.4s, v30.4s, v25.s[0]
+	WORD $0x4f9a13d7 // fmla v23.4s, v30.4s, v26.s[0]
+	ADD R16, R10
+	FMOVQ 0(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb81360 // fmla v0.4s, v27.4s, v24.s[1]
+	WORD $0x4fb91368 // fmla v8.4s, v27.4s, v25.s[1]
+	WORD $0x4fba1370 // fmla v16.4s, v27.4s, v26.s[1]
+	WORD $0x4fb81382 // fmla v2.4s, v28.4s, v24.s[1]
+	WORD $0x4fb9138a // fmla v10.4s, v28.4s, v25.s[1]
+	WORD $0x4fba1392 // fmla v18.4s, v28.4s, v26.s[1]
+	FMOVQ 16(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb813a1 // fmla v1.4s, v29.4s, v24.s[1]
+	WORD $0x4fb913a9 // fmla v9.4s, v29.4s, v25.s[1]
+	WORD $0x4fba13b1 // fmla v17.4s, v29.4s, v26.s[1]
+	WORD $0x4fb813c3 // fmla v3.4s, v30.4s, v24.s[1]
+	WORD $0x4fb913cb // fmla v11.4s, v30.4s, v25.s[1]
+	WORD $0x4fba13d3 // fmla v19.4s, v30.4s, v26.s[1]
+	FMOVQ 32(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb81364 // fmla v4.4s, v27.4s, v24.s[1]
+	WORD $0x4fb9136c // fmla v12.4s, v27.4s, v25.s[1]
+	WORD $0x4fba1374 // fmla v20.4s, v27.4s, v26.s[1]
+	WORD $0x4fb81386 // fmla v6.4s, v28.4s, v24.s[1]
+	WORD $0x4fb9138e // fmla v14.4s, v28.4s, v25.s[1]
+	WORD $0x4fba1396 // fmla v22.4s, v28.4s, v26.s[1]
+	FMOVQ 48(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb813a5 // fmla v5.4s, v29.4s, v24.s[1]
+	WORD $0x4fb913ad // fmla v13.4s, v29.4s, v25.s[1]
+	WORD $0x4fba13b5 // fmla v21.4s, v29.4s, v26.s[1]
+	WORD $0x4fb813c7 // fmla v7.4s, v30.4s, v24.s[1]
+	WORD $0x4fb913cf // fmla v15.4s, v30.4s, v25.s[1]
+	WORD $0x4fba13d7 // fmla v23.4s, v30.4s, v26.s[1]
+	ADD R16, R10
+	FMOVQ 0(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f981b60 // fmla v0.4s, v27.4s, v24.s[2]
+	WORD $0x4f991b68 // fmla v8.4s, v27.4s, v25.s[2]
+	WORD $0x4f9a1b70 // fmla v16.4s, v27.4s, v26.s[2]
+	WORD $0x4f981b82 // fmla v2.4s, v28.4s, v24.s[2]
+	WORD $0x4f991b8a // fmla v10.4s, v28.4s, v25.s[2]
+	WORD $0x4f9a1b92 // fmla v18.4s, v28.4s, v26.s[2]
+	FMOVQ 16(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f981ba1 // fmla v1.4s, v29.4s, v24.s[2]
+	WORD $0x4f991ba9 // fmla v9.4s, v29.4s, v25.s[2]
+	WORD $0x4f9a1bb1 // fmla v17.4s, v29.4s, v26.s[2]
+	WORD $0x4f981bc3 // fmla v3.4s, v30.4s, v24.s[2]
+	WORD $0x4f991bcb // fmla v11.4s, v30.4s, v25.s[2]
+	WORD $0x4f9a1bd3 // fmla v19.4s, v30.4s, v26.s[2]
+	FMOVQ 32(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f981b64 // fmla v4.4s, v27.4s, v24.s[2]
+	WORD $0x4f991b6c // fmla v12.4s, v27.4s, v25.s[2]
+	WORD $0x4f9a1b74 // fmla v20.4s, v27.4s, v26.s[2]
+	WORD $0x4f981b86 // fmla v6.4s, v28.4s, v24.s[2]
+	WORD $0x4f991b8e // fmla v14.4s, v28.4s, v25.s[2]
+	WORD $0x4f9a1b96 // fmla v22.4s, v28.4s, v26.s[2]
+	FMOVQ 48(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f981ba5 // fmla v5.4s, v29.4s, v24.s[2]
+	WORD $0x4f991bad // fmla v13.4s, v29.4s, v25.s[2]
+	WORD $0x4f9a1bb5 // fmla v21.4s, v29.4s, v26.s[2]
+	WORD $0x4f981bc7 // fmla v7.4s, v30.4s, v24.s[2]
+	WORD $0x4f991bcf // fmla v15.4s, v30.4s, v25.s[2]
+	WORD $0x4f9a1bd7 // fmla v23.4s, v30.4s, v26.s[2]
+	ADD R16, R10
+	FMOVQ 0(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb81b60 // fmla v0.4s, v27.4s, v24.s[3]
+	WORD $0x4fb91b68 // fmla v8.4s, v27.4s, v25.s[3]
+	WORD $0x4fba1b70 // fmla v16.4s, v27.4s, v26.s[3]
+	WORD $0x4fb81b82 // fmla v2.4s, v28.4s, v24.s[3]
+	WORD $0x4fb91b8a // fmla v10.4s, v28.4s, v25.s[3]
+	WORD $0x4fba1b92 // fmla v18.4s, v28.4s, v26.s[3]
+	FMOVQ 16(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb81ba1 // fmla v1.4s, v29.4s, v24.s[3]
+	WORD $0x4fb91ba9 // fmla v9.4s, v29.4s, v25.s[3]
+	WORD $0x4fba1bb1 // fmla v17.4s, v29.4s, v26.s[3]
+	WORD $0x4fb81bc3 // fmla v3.4s, v30.4s, v24.s[3]
+	WORD $0x4fb91bcb // fmla v11.4s, v30.4s, v25.s[3]
+	WORD $0x4fba1bd3 // fmla v19.4s, v30.4s, v26.s[3]
+	FMOVQ 32(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4fb81b64 // fmla v4.4s, v27.4s, v24.s[3]
+	WORD $0x4fb91b6c // fmla v12.4s, v27.4s, v25.s[3]
+	WORD $0x4fba1b74 // fmla v20.4s, v27.4s, v26.s[3]
+	WORD $0x4fb81b86 // fmla v6.4s, v28.4s, v24.s[3]
+	WORD $0x4fb91b8e // fmla v14.4s, v28.4s, v25.s[3]
+	WORD $0x4fba1b96 // fmla v22.4s, v28.4s, v26.s[3]
+	FMOVQ 48(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4fb81ba5 // fmla v5.4s, v29.4s, v24.s[3]
+	WORD $0x4fb91bad // fmla v13.4s, v29.4s, v25.s[3]
+	WORD $0x4fba1bb5 // fmla v21.4s, v29.4s, v26.s[3]
+	WORD $0x4fb81bc7 // fmla v7.4s, v30.4s, v24.s[3]
+	WORD $0x4fb91bcf // fmla v15.4s, v30.4s, v25.s[3]
+	WORD $0x4fba1bd7 // fmla v23.4s, v30.4s, v26.s[3]
+	ADD R16, R10
+	B wideby4
+widerest:
+	ADDS $4, R11
+	BEQ wideflush
+wideby1:
+	FMOVS.P 4(R4), F24
+	FMOVS.P 4(R5), F25
+	FMOVS.P 4(R6), F26
+	FMOVQ 0(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f981360 // fmla v0.4s, v27.4s, v24.s[0]
+	WORD $0x4f991368 // fmla v8.4s, v27.4s, v25.s[0]
+	WORD $0x4f9a1370 // fmla v16.4s, v27.4s, v26.s[0]
+	WORD $0x4f981382 // fmla v2.4s, v28.4s, v24.s[0]
+	WORD $0x4f99138a // fmla v10.4s, v28.4s, v25.s[0]
+	WORD $0x4f9a1392 // fmla v18.4s, v28.4s, v26.s[0]
+	FMOVQ 16(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f9813a1 // fmla v1.4s, v29.4s, v24.s[0]
+	WORD $0x4f9913a9 // fmla v9.4s, v29.4s, v25.s[0]
+	WORD $0x4f9a13b1 // fmla v17.4s, v29.4s, v26.s[0]
+	WORD $0x4f9813c3 // fmla v3.4s, v30.4s, v24.s[0]
+	WORD $0x4f9913cb // fmla v11.4s, v30.4s, v25.s[0]
+	WORD $0x4f9a13d3 // fmla v19.4s, v30.4s, v26.s[0]
+	FMOVQ 32(R10), F28
+	WORD $0x4f30579b // shl v27.4s, v28.4s, #16
+	VAND V31.B16, V28.B16, V28.B16
+	WORD $0x4f981364 // fmla v4.4s, v27.4s, v24.s[0]
+	WORD $0x4f99136c // fmla v12.4s, v27.4s, v25.s[0]
+	WORD $0x4f9a1374 // fmla v20.4s, v27.4s, v26.s[0]
+	WORD $0x4f981386 // fmla v6.4s, v28.4s, v24.s[0]
+	WORD $0x4f99138e // fmla v14.4s, v28.4s, v25.s[0]
+	WORD $0x4f9a1396 // fmla v22.4s, v28.4s, v26.s[0]
+	FMOVQ 48(R10), F30
+	WORD $0x4f3057dd // shl v29.4s, v30.4s, #16
+	VAND V31.B16, V30.B16, V30.B16
+	WORD $0x4f9813a5 // fmla v5.4s, v29.4s, v24.s[0]
+	WORD $0x4f9913ad // fmla v13.4s, v29.4s, v25.s[0]
+	WORD $0x4f9a13b5 // fmla v21.4s, v29.4s, v26.s[0]
+	WORD $0x4f9813c7 // fmla v7.4s, v30.4s, v24.s[0]
+	WORD $0x4f9913cf // fmla v15.4s, v30.4s, v25.s[0]
+	WORD $0x4f9a13d7 // fmla v23.4s, v30.4s, v26.s[0]
+	ADD R16, R10
+	SUBS $1, R11
+	BNE wideby1
+wideflush:
+	MOVD R0, R10
+	FMOVS 0(R15), F25
+	VDUP V25.S[0], V25.S4
+	FMOVS 32(R15), F24
+	VDUP V24.S[0], V24.S4
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad400 // fadd v0.4s, v0.4s, v26.4s
+	FMOVQ 0(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cc1a // fmla v26.4s, v0.4s, v24.4s
+	FMOVQ F26, 0(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad421 // fadd v1.4s, v1.4s, v26.4s
+	FMOVQ 16(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cc3a // fmla v26.4s, v1.4s, v24.4s
+	FMOVQ F26, 16(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	FMOVQ 32(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cc5a // fmla v26.4s, v2.4s, v24.4s
+	FMOVQ F26, 32(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad463 // fadd v3.4s, v3.4s, v26.4s
+	FMOVQ 48(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cc7a // fmla v26.4s, v3.4s, v24.4s
+	FMOVQ F26, 48(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad484 // fadd v4.4s, v4.4s, v26.4s
+	FMOVQ 64(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cc9a // fmla v26.4s, v4.4s, v24.4s
+	FMOVQ F26, 64(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad4a5 // fadd v5.4s, v5.4s, v26.4s
+	FMOVQ 80(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38ccba // fmla v26.4s, v5.4s, v24.4s
+	FMOVQ F26, 80(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
+	FMOVQ 96(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38ccda // fmla v26.4s, v6.4s, v24.4s
+	FMOVQ F26, 96(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad4e7 // fadd v7.4s, v7.4s, v26.4s
+	FMOVQ 112(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38ccfa // fmla v26.4s, v7.4s, v24.4s
+	FMOVQ F26, 112(R10)
+	ADD R17, R10
+	FMOVS 4(R15), F25
+	VDUP V25.S[0], V25.S4
+	FMOVS 36(R15), F24
+	VDUP V24.S[0], V24.S4
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad508 // fadd v8.4s, v8.4s, v26.4s
+	FMOVQ 0(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cd1a // fmla v26.4s, v8.4s, v24.4s
+	FMOVQ F26, 0(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad529 // fadd v9.4s, v9.4s, v26.4s
+	FMOVQ 16(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cd3a // fmla v26.4s, v9.4s, v24.4s
+	FMOVQ F26, 16(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad54a // fadd v10.4s, v10.4s, v26.4s
+	FMOVQ 32(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cd5a // fmla v26.4s, v10.4s, v24.4s
+	FMOVQ F26, 32(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad56b // fadd v11.4s, v11.4s, v26.4s
+	FMOVQ 48(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cd7a // fmla v26.4s, v11.4s, v24.4s
+	FMOVQ F26, 48(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad58c // fadd v12.4s, v12.4s, v26.4s
+	FMOVQ 64(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cd9a // fmla v26.4s, v12.4s, v24.4s
+	FMOVQ F26, 64(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad5ad // fadd v13.4s, v13.4s, v26.4s
+	FMOVQ 80(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cdba // fmla v26.4s, v13.4s, v24.4s
+	FMOVQ F26, 80(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad5ce // fadd v14.4s, v14.4s, v26.4s
+	FMOVQ 96(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cdda // fmla v26.4s, v14.4s, v24.4s
+	FMOVQ F26, 96(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad5ef // fadd v15.4s, v15.4s, v26.4s
+	FMOVQ 112(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cdfa // fmla v26.4s, v15.4s, v24.4s
+	FMOVQ F26, 112(R10)
+	ADD R17, R10
+	FMOVS 8(R15), F25
+	VDUP V25.S[0], V25.S4
+	FMOVS 40(R15), F24
+	VDUP V24.S[0], V24.S4
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad610 // fadd v16.4s, v16.4s, v26.4s
+	FMOVQ 0(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38ce1a // fmla v26.4s, v16.4s, v24.4s
+	FMOVQ F26, 0(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad631 // fadd v17.4s, v17.4s, v26.4s
+	FMOVQ 16(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38ce3a // fmla v26.4s, v17.4s, v24.4s
+	FMOVQ F26, 16(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad652 // fadd v18.4s, v18.4s, v26.4s
+	FMOVQ 32(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38ce5a // fmla v26.4s, v18.4s, v24.4s
+	FMOVQ F26, 32(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad673 // fadd v19.4s, v19.4s, v26.4s
+	FMOVQ 48(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38ce7a // fmla v26.4s, v19.4s, v24.4s
+	FMOVQ F26, 48(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad694 // fadd v20.4s, v20.4s, v26.4s
+	FMOVQ 64(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38ce9a // fmla v26.4s, v20.4s, v24.4s
+	FMOVQ F26, 64(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad6b5 // fadd v21.4s, v21.4s, v26.4s
+	FMOVQ 80(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38ceba // fmla v26.4s, v21.4s, v24.4s
+	FMOVQ F26, 80(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
+	FMOVQ 96(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38ceda // fmla v26.4s, v22.4s, v24.4s
+	FMOVQ F26, 96(R10)
+	VEOR V26.B16, V26.B16, V26.B16
+	WORD $0x4e3ad6f7 // fadd v23.4s, v23.4s, v26.4s
+	FMOVQ 112(R10), F26
+	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
+	WORD $0x4e38cefa // fmla v26.4s, v23.4s, v24.4s
+	FMOVQ F26, 112(R10)
+	ADD R17, R10
+	ADD $128, R0
+	ADD $64, R2
+	B wide
+tail:
+	ADDS $32, R14
+	BEQ done
+narrow:
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD R2, R10
+	MOVD R1, R4
+	ADD $256, R4, R5
+	ADD $512, R4, R6
+	MOVD R12, R11
+narrowby4:
+	SUBS $4, R11
+	BLT narrowrest
+	FMOVQ.P 16(R4), F12
+	FMOVQ.P 16(R5), F13
+	FMOVQ.P 16(R6), F14
+	FMOVQ 0(R10), F16
+	WORD $0x4f30560f // shl v15.4s, v16.4s, #16
+	VAND V31.B16, V16.B16, V16.B16
+	WORD $0x4f8c11e0 // fmla v0.4s, v15.4s, v12.s[0]
+	WORD $0x4f8d11e4 // fmla v4.4s, v15.4s, v13.s[0]
+	WORD $0x4f8e11e8 // fmla v8.4s, v15.4s, v14.s[0]
+	WORD $0x4f8c1202 // fmla v2.4s, v16.4s, v12.s[0]
+	WORD $0x4f8d1206 // fmla v6.4s, v16.4s, v13.s[0]
+	WORD $0x4f8e120a // fmla v10.4s, v16.4s, v14.s[0]
+	FMOVQ 16(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f8c1221 // fmla v1.4s, v17.4s, v12.s[0]
+	WORD $0x4f8d1225 // fmla v5.4s, v17.4s, v13.s[0]
+	WORD $0x4f8e1229 // fmla v9.4s, v17.4s, v14.s[0]
+	WORD $0x4f8c1243 // fmla v3.4s, v18.4s, v12.s[0]
+	WORD $0x4f8d1247 // fmla v7.4s, v18.4s, v13.s[0]
+	WORD $0x4f8e124b // fmla v11.4s, v18.4s, v14.s[0]
+	ADD R16, R10
+	FMOVQ 0(R10), F16
+	WORD $0x4f30560f // shl v15.4s, v16.4s, #16
+	VAND V31.B16, V16.B16, V16.B16
+	WORD $0x4fac11e0 // fmla v0.4s, v15.4s, v12.s[1]
+	WORD $0x4fad11e4 // fmla v4.4s, v15.4s, v13.s[1]
+	WORD $0x4fae11e8 // fmla v8.4s, v15.4s, v14.s[1]
+	WORD $0x4fac1202 // fmla v2.4s, v16.4s, v12.s[1]
+	WORD $0x4fad1206 // fmla v6.4s, v16.4s, v13.s[1]
+	WORD $0x4fae120a // fmla v10.4s, v16.4s, v14.s[1]
+	FMOVQ 16(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4fac1221 // fmla v1.4s, v17.4s, v12.s[1]
+	WORD $0x4fad1225 // fmla v5.4s, v17.4s, v13.s[1]
+	WORD $0x4fae1229 // fmla v9.4s, v17.4s, v14.s[1]
+	WORD $0x4fac1243 // fmla v3.4s, v18.4s, v12.s[1]
+	WORD $0x4fad1247 // fmla v7.4s, v18.4s, v13.s[1]
+	WORD $0x4fae124b // fmla v11.4s, v18.4s, v14.s[1]
+	ADD R16, R10
+	FMOVQ 0(R10), F16
+	WORD $0x4f30560f // shl v15.4s, v16.4s, #16
+	VAND V31.B16, V16.B16, V16.B16
+	WORD $0x4f8c19e0 // fmla v0.4s, v15.4s, v12.s[2]
+	WORD $0x4f8d19e4 // fmla v4.4s, v15.4s, v13.s[2]
+	WORD $0x4f8e19e8 // fmla v8.4s, v15.4s, v14.s[2]
+	WORD $0x4f8c1a02 // fmla v2.4s, v16.4s, v12.s[2]
+	WORD $0x4f8d1a06 // fmla v6.4s, v16.4s, v13.s[2]
+	WORD $0x4f8e1a0a // fmla v10.4s, v16.4s, v14.s[2]
+	FMOVQ 16(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f8c1a21 // fmla v1.4s, v17.4s, v12.s[2]
+	WORD $0x4f8d1a25 // fmla v5.4s, v17.4s, v13.s[2]
+	WORD $0x4f8e1a29 // fmla v9.4s, v17.4s, v14.s[2]
+	WORD $0x4f8c1a43 // fmla v3.4s, v18.4s, v12.s[2]
+	WORD $0x4f8d1a47 // fmla v7.4s, v18.4s, v13.s[2]
+	WORD $0x4f8e1a4b // fmla v11.4s, v18.4s, v14.s[2]
+	ADD R16, R10
+	FMOVQ 0(R10), F16
+	WORD $0x4f30560f // shl v15.4s, v16.4s, #16
+	VAND V31.B16, V16.B16, V16.B16
+	WORD $0x4fac19e0 // fmla v0.4s, v15.4s, v12.s[3]
+	WORD $0x4fad19e4 // fmla v4.4s, v15.4s, v13.s[3]
+	WORD $0x4fae19e8 // fmla v8.4s, v15.4s, v14.s[3]
+	WORD $0x4fac1a02 // fmla v2.4s, v16.4s, v12.s[3]
+	WORD $0x4fad1a06 // fmla v6.4s, v16.4s, v13.s[3]
+	WORD $0x4fae1a0a // fmla v10.4s, v16.4s, v14.s[3]
+	FMOVQ 16(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4fac1a21 // fmla v1.4s, v17.4s, v12.s[3]
+	WORD $0x4fad1a25 // fmla v5.4s, v17.4s, v13.s[3]
+	WORD $0x4fae1a29 // fmla v9.4s, v17.4s, v14.s[3]
+	WORD $0x4fac1a43 // fmla v3.4s, v18.4s, v12.s[3]
+	WORD $0x4fad1a47 // fmla v7.4s, v18.4s, v13.s[3]
+	WORD $0x4fae1a4b // fmla v11.4s, v18.4s, v14.s[3]
+	ADD R16, R10
+	B narrowby4
+narrowrest:
+	ADDS $4, R11
+	BEQ narrowflush
+narrowby1:
+	FMOVS.P 4(R4), F12
+	FMOVS.P 4(R5), F13
+	FMOVS.P 4(R6), F14
+	FMOVQ 0(R10), F16
+	WORD $0x4f30560f // shl v15.4s, v16.4s, #16
+	VAND V31.B16, V16.B16, V16.B16
+	WORD $0x4f8c11e0 // fmla v0.4s, v15.4s, v12.s[0]
+	WORD $0x4f8d11e4 // fmla v4.4s, v15.4s, v13.s[0]
+	WORD $0x4f8e11e8 // fmla v8.4s, v15.4s, v14.s[0]
+	WORD $0x4f8c1202 // fmla v2.4s, v16.4s, v12.s[0]
+	WORD $0x4f8d1206 // fmla v6.4s, v16.4s, v13.s[0]
+	WORD $0x4f8e120a // fmla v10.4s, v16.4s, v14.s[0]
+	FMOVQ 16(R10), F18
+	WORD $0x4f305651 // shl v17.4s, v18.4s, #16
+	VAND V31.B16, V18.B16, V18.B16
+	WORD $0x4f8c1221 // fmla v1.4s, v17.4s, v12.s[0]
+	WORD $0x4f8d1225 // fmla v5.4s, v17.4s, v13.s[0]
+	WORD $0x4f8e1229 // fmla v9.4s, v17.4s, v14.s[0]
+	WORD $0x4f8c1243 // fmla v3.4s, v18.4s, v12.s[0]
+	WORD $0x4f8d1247 // fmla v7.4s, v18.4s, v13.s[0]
+	WORD $0x4f8e124b // fmla v11.4s, v18.4s, v14.s[0]
+	ADD R16, R10
+	SUBS $1, R11
+	BNE narrowby1
+narrowflush:
+	MOVD R0, R10
+	FMOVS 0(R15), F13
+	VDUP V13.S[0], V13.S4
+	FMOVS 32(R15), F12
+	VDUP V12.S[0], V12.S4
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed400 // fadd v0.4s, v0.4s, v14.4s
+	FMOVQ 0(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2ccc0e // fmla v14.4s, v0.4s, v12.4s
+	FMOVQ F14, 0(R10)
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed421 // fadd v1.4s, v1.4s, v14.4s
+	FMOVQ 16(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2ccc2e // fmla v14.4s, v1.4s, v12.4s
+	FMOVQ F14, 16(R10)
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	FMOVQ 32(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2ccc4e // fmla v14.4s, v2.4s, v12.4s
+	FMOVQ F14, 32(R10)
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed463 // fadd v3.4s, v3.4s, v14.4s
+	FMOVQ 48(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2ccc6e // fmla v14.4s, v3.4s, v12.4s
+	FMOVQ F14, 48(R10)
+	ADD R17, R10
+	FMOVS 4(R15), F13
+	VDUP V13.S[0], V13.S4
+	FMOVS 36(R15), F12
+	VDUP V12.S[0], V12.S4
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed484 // fadd v4.4s, v4.4s, v14.4s
+	FMOVQ 0(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2ccc8e // fmla v14.4s, v4.4s, v12.4s
+	FMOVQ F14, 0(R10)
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed4a5 // fadd v5.4s, v5.4s, v14.4s
+	FMOVQ 16(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2cccae // fmla v14.4s, v5.4s, v12.4s
+	FMOVQ F14, 16(R10)
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed4c6 // fadd v6.4s, v6.4s, v14.4s
+	FMOVQ 32(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2cccce // fmla v14.4s, v6.4s, v12.4s
+	FMOVQ F14, 32(R10)
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed4e7 // fadd v7.4s, v7.4s, v14.4s
+	FMOVQ 48(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2cccee // fmla v14.4s, v7.4s, v12.4s
+	FMOVQ F14, 48(R10)
+	ADD R17, R10
+	FMOVS 8(R15), F13
+	VDUP V13.S[0], V13.S4
+	FMOVS 40(R15), F12
+	VDUP V12.S[0], V12.S4
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	FMOVQ 0(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2ccd0e // fmla v14.4s, v8.4s, v12.4s
+	FMOVQ F14, 0(R10)
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	FMOVQ 16(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2ccd2e // fmla v14.4s, v9.4s, v12.4s
+	FMOVQ F14, 16(R10)
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed54a // fadd v10.4s, v10.4s, v14.4s
+	FMOVQ 32(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2ccd4e // fmla v14.4s, v10.4s, v12.4s
+	FMOVQ F14, 32(R10)
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
+	FMOVQ 48(R10), F14
+	WORD $0x6e2dddce // fmul v14.4s, v14.4s, v13.4s
+	WORD $0x4e2ccd6e // fmla v14.4s, v11.4s, v12.4s
+	FMOVQ F14, 48(R10)
+	ADD R17, R10
+	ADD $64, R0
+	ADD $32, R2
+	SUBS $16, R14
+	BNE narrow
+done:
+	RET
+
+// func score16x4NEON(s, q []float32, k, next []uint16, d int)
+TEXT ·score16x4NEON(SB), NOSPLIT, $0-104
+	MOVD s_base+0(FP), R0
+	MOVD k_base+48(FP), R1
+	MOVD d+96(FP), R2
+	MOVD $4, R15 // strips
+	MOVW $0xffff0000, R3
+	VDUP R3, V31.S4
+strip:
+	MOVD q_base+24(FP), R4
+	ADD R2<<2, R4, R5
+	ADD R2<<2, R5, R6
+	ADD R2<<2, R6, R7
+	MOVD R1, R10
+	MOVD R2, R11 // components left
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	FMOVQ F0, 0(R0)
+	FMOVQ F1, 16(R0)
+	FMOVQ F2, 32(R0)
+	FMOVQ F3, 48(R0)
+	FMOVQ F4, 256(R0)
+	FMOVQ F5, 272(R0)
+	FMOVQ F6, 288(R0)
+	FMOVQ F7, 304(R0)
+	FMOVQ F8, 512(R0)
+	FMOVQ F9, 528(R0)
+	FMOVQ F10, 544(R0)
+	FMOVQ F11, 560(R0)
+	FMOVQ F12, 768(R0)
+	FMOVQ F13, 784(R0)
+	FMOVQ F14, 800(R0)
+	FMOVQ F15, 816(R0)
+block:
+	MOVD $128, R12
+	CMP R12, R11
+	CSEL LT, R11, R12, R12
+	SUB R12, R11
+by4:
+	FMOVQ.P 16(R4), F16
+	FMOVQ.P 16(R5), F17
+	FMOVQ.P 16(R6), F18
+	FMOVQ.P 16(R7), F19
+	FMOVQ 0(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4f901280 // fmla v0.4s, v20.4s, v16.s[0]
+	WORD $0x4f911284 // fmla v4.4s, v20.4s, v17.s[0]
+	WORD $0x4f921288 // fmla v8.4s, v20.4s, v18.s[0]
+	WORD $0x4f93128c // fmla v12.4s, v20.4s, v19.s[0]
+	WORD $0x4f9012a2 // fmla v2.4s, v21.4s, v16.s[0]
+	WORD $0x4f9112a6 // fmla v6.4s, v21.4s, v17.s[0]
+	WORD $0x4f9212aa // fmla v10.4s, v21.4s, v18.s[0]
+	WORD $0x4f9312ae // fmla v14.4s, v21.4s, v19.s[0]
+	FMOVQ 16(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4f9012c1 // fmla v1.4s, v22.4s, v16.s[0]
+	WORD $0x4f9112c5 // fmla v5.4s, v22.4s, v17.s[0]
+	WORD $0x4f9212c9 // fmla v9.4s, v22.4s, v18.s[0]
+	WORD $0x4f9312cd // fmla v13.4s, v22.4s, v19.s[0]
+	WORD $0x4f9012e3 // fmla v3.4s, v23.4s, v16.s[0]
+	WORD $0x4f9112e7 // fmla v7.4s, v23.4s, v17.s[0]
+	WORD $0x4f9212eb // fmla v11.4s, v23.4s, v18.s[0]
+	WORD $0x4f9312ef // fmla v15.4s, v23.4s, v19.s[0]
+	FMOVQ 128(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4fb01280 // fmla v0.4s, v20.4s, v16.s[1]
+	WORD $0x4fb11284 // fmla v4.4s, v20.4s, v17.s[1]
+	WORD $0x4fb21288 // fmla v8.4s, v20.4s, v18.s[1]
+	WORD $0x4fb3128c // fmla v12.4s, v20.4s, v19.s[1]
+	WORD $0x4fb012a2 // fmla v2.4s, v21.4s, v16.s[1]
+	WORD $0x4fb112a6 // fmla v6.4s, v21.4s, v17.s[1]
+	WORD $0x4fb212aa // fmla v10.4s, v21.4s, v18.s[1]
+	WORD $0x4fb312ae // fmla v14.4s, v21.4s, v19.s[1]
+	FMOVQ 144(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4fb012c1 // fmla v1.4s, v22.4s, v16.s[1]
+	WORD $0x4fb112c5 // fmla v5.4s, v22.4s, v17.s[1]
+	WORD $0x4fb212c9 // fmla v9.4s, v22.4s, v18.s[1]
+	WORD $0x4fb312cd // fmla v13.4s, v22.4s, v19.s[1]
+	WORD $0x4fb012e3 // fmla v3.4s, v23.4s, v16.s[1]
+	WORD $0x4fb112e7 // fmla v7.4s, v23.4s, v17.s[1]
+	WORD $0x4fb212eb // fmla v11.4s, v23.4s, v18.s[1]
+	WORD $0x4fb312ef // fmla v15.4s, v23.4s, v19.s[1]
+	FMOVQ 256(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4f901a80 // fmla v0.4s, v20.4s, v16.s[2]
+	WORD $0x4f911a84 // fmla v4.4s, v20.4s, v17.s[2]
+	WORD $0x4f921a88 // fmla v8.4s, v20.4s, v18.s[2]
+	WORD $0x4f931a8c // fmla v12.4s, v20.4s, v19.s[2]
+	WORD $0x4f901aa2 // fmla v2.4s, v21.4s, v16.s[2]
+	WORD $0x4f911aa6 // fmla v6.4s, v21.4s, v17.s[2]
+	WORD $0x4f921aaa // fmla v10.4s, v21.4s, v18.s[2]
+	WORD $0x4f931aae // fmla v14.4s, v21.4s, v19.s[2]
+	FMOVQ 272(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4f901ac1 // fmla v1.4s, v22.4s, v16.s[2]
+	WORD $0x4f911ac5 // fmla v5.4s, v22.4s, v17.s[2]
+	WORD $0x4f921ac9 // fmla v9.4s, v22.4s, v18.s[2]
+	WORD $0x4f931acd // fmla v13.4s, v22.4s, v19.s[2]
+	WORD $0x4f901ae3 // fmla v3.4s, v23.4s, v16.s[2]
+	WORD $0x4f911ae7 // fmla v7.4s, v23.4s, v17.s[2]
+	WORD $0x4f921aeb // fmla v11.4s, v23.4s, v18.s[2]
+	WORD $0x4f931aef // fmla v15.4s, v23.4s, v19.s[2]
+	FMOVQ 384(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4fb01a80 // fmla v0.4s, v20.4s, v16.s[3]
+	WORD $0x4fb11a84 // fmla v4.4s, v20.4s, v17.s[3]
+	WORD $0x4fb21a88 // fmla v8.4s, v20.4s, v18.s[3]
+	WORD $0x4fb31a8c // fmla v12.4s, v20.4s, v19.s[3]
+	WORD $0x4fb01aa2 // fmla v2.4s, v21.4s, v16.s[3]
+	WORD $0x4fb11aa6 // fmla v6.4s, v21.4s, v17.s[3]
+	WORD $0x4fb21aaa // fmla v10.4s, v21.4s, v18.s[3]
+	WORD $0x4fb31aae // fmla v14.4s, v21.4s, v19.s[3]
+	FMOVQ 400(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4fb01ac1 // fmla v1.4s, v22.4s, v16.s[3]
+	WORD $0x4fb11ac5 // fmla v5.4s, v22.4s, v17.s[3]
+	WORD $0x4fb21ac9 // fmla v9.4s, v22.4s, v18.s[3]
+	WORD $0x4fb31acd // fmla v13.4s, v22.4s, v19.s[3]
+	WORD $0x4fb01ae3 // fmla v3.4s, v23.4s, v16.s[3]
+	WORD $0x4fb11ae7 // fmla v7.4s, v23.4s, v17.s[3]
+	WORD $0x4fb21aeb // fmla v11.4s, v23.4s, v18.s[3]
+	WORD $0x4fb31aef // fmla v15.4s, v23.4s, v19.s[3]
+	ADD $512, R10
+	SUBS $4, R12
+	BNE by4
+	FMOVQ 0(R0), F16
+	WORD $0x4e20d610 // fadd v16.4s, v16.4s, v0.4s
+	FMOVQ F16, 0(R0)
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ 16(R0), F16
+	WORD $0x4e21d610 // fadd v16.4s, v16.4s, v1.4s
+	FMOVQ F16, 16(R0)
+	VEOR V1.B16, V1.B16, V1.B16
+	FMOVQ 32(R0), F16
+	WORD $0x4e22d610 // fadd v16.4s, v16.4s, v2.4s
+	FMOVQ F16, 32(R0)
+	VEOR V2.B16, V2.B16, V2.B16
+	FMOVQ 48(R0), F16
+	WORD $0x4e23d610 // fadd v16.4s, v16.4s, v3.4s
+	FMOVQ F16, 48(R0)
+	VEOR V3.B16, V3.B16, V3.B16
+	FMOVQ 256(R0), F16
+	WORD $0x4e24d610 // fadd v16.4s, v16.4s, v4.4s
+	FMOVQ F16, 256(R0)
+	VEOR V4.B16, V4.B16, V4.B16
+	FMOVQ 272(R0), F16
+	WORD $0x4e25d610 // fadd v16.4s, v16.4s, v5.4s
+	FMOVQ F16, 272(R0)
+	VEOR V5.B16, V5.B16, V5.B16
+	FMOVQ 288(R0), F16
+	WORD $0x4e26d610 // fadd v16.4s, v16.4s, v6.4s
+	FMOVQ F16, 288(R0)
+	VEOR V6.B16, V6.B16, V6.B16
+	FMOVQ 304(R0), F16
+	WORD $0x4e27d610 // fadd v16.4s, v16.4s, v7.4s
+	FMOVQ F16, 304(R0)
+	VEOR V7.B16, V7.B16, V7.B16
+	FMOVQ 512(R0), F16
+	WORD $0x4e28d610 // fadd v16.4s, v16.4s, v8.4s
+	FMOVQ F16, 512(R0)
+	VEOR V8.B16, V8.B16, V8.B16
+	FMOVQ 528(R0), F16
+	WORD $0x4e29d610 // fadd v16.4s, v16.4s, v9.4s
+	FMOVQ F16, 528(R0)
+	VEOR V9.B16, V9.B16, V9.B16
+	FMOVQ 544(R0), F16
+	WORD $0x4e2ad610 // fadd v16.4s, v16.4s, v10.4s
+	FMOVQ F16, 544(R0)
+	VEOR V10.B16, V10.B16, V10.B16
+	FMOVQ 560(R0), F16
+	WORD $0x4e2bd610 // fadd v16.4s, v16.4s, v11.4s
+	FMOVQ F16, 560(R0)
+	VEOR V11.B16, V11.B16, V11.B16
+	FMOVQ 768(R0), F16
+	WORD $0x4e2cd610 // fadd v16.4s, v16.4s, v12.4s
+	FMOVQ F16, 768(R0)
+	VEOR V12.B16, V12.B16, V12.B16
+	FMOVQ 784(R0), F16
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	FMOVQ F16, 784(R0)
+	VEOR V13.B16, V13.B16, V13.B16
+	FMOVQ 800(R0), F16
+	WORD $0x4e2ed610 // fadd v16.4s, v16.4s, v14.4s
+	FMOVQ F16, 800(R0)
+	VEOR V14.B16, V14.B16, V14.B16
+	FMOVQ 816(R0), F16
+	WORD $0x4e2fd610 // fadd v16.4s, v16.4s, v15.4s
+	FMOVQ F16, 816(R0)
+	VEOR V15.B16, V15.B16, V15.B16
+	CBNZ R11, block
+	ADD $64, R0
+	ADD $32, R1
+	SUBS $1, R15
+	BNE strip
+	RET
+
+// func pv16x4NEON(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32)
+TEXT ·pv16x4NEON(SB), NOSPLIT, $0-144
+	MOVD o_base+0(FP), R0
+	MOVD p_base+24(FP), R1
+	MOVD v_base+48(FP), R2
+	MOVD d+96(FP), R14 // components left
+	MOVD lo+104(FP), R13
+	MOVD hi+112(FP), R12
+	SUB R13, R12 // slots
+	MOVD fac_base+120(FP), R15
+	LSL $1, R14, R16 // bytes of a row of v
+	LSL $2, R14, R17 // bytes of a row of o
+	ADD R13<<2, R1, R1
+	MUL R16, R13, R13
+	ADD R13, R2, R2
+	MOVW $0xffff0000, R3
+	VDUP R3, V31.S4
+narrow:
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD R2, R10
+	MOVD R1, R4
+	ADD $256, R4, R5
+	ADD $512, R4, R6
+	ADD $768, R4, R7
+	MOVD R12, R11
+narrowby4:
+	SUBS $4, R11
+	BLT narrowrest
+	FMOVQ.P 16(R4), F16
+	FMOVQ.P 16(R5), F17
+	FMOVQ.P 16(R6), F18
+	FMOVQ.P 16(R7), F19
+	FMOVQ 0(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4f901280 // fmla v0.4s, v20.4s, v16.s[0]
+	WORD $0x4f911284 // fmla v4.4s, v20.4s, v17.s[0]
+	WORD $0x4f921288 // fmla v8.4s, v20.4s, v18.s[0]
+	WORD $0x4f93128c // fmla v12.4s, v20.4s, v19.s[0]
+	WORD $0x4f9012a2 // fmla v2.4s, v21.4s, v16.s[0]
+	WORD $0x4f9112a6 // fmla v6.4s, v21.4s, v17.s[0]
+	WORD $0x4f9212aa // fmla v10.4s, v21.4s, v18.s[0]
+	WORD $0x4f9312ae // fmla v14.4s, v21.4s, v19.s[0]
+	FMOVQ 16(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4f9012c1 // fmla v1.4s, v22.4s, v16.s[0]
+	WORD $0x4f9112c5 // fmla v5.4s, v22.4s, v17.s[0]
+	WORD $0x4f9212c9 // fmla v9.4s, v22.4s, v18.s[0]
+	WORD $0x4f9312cd // fmla v13.4s, v22.4s, v19.s[0]
+	WORD $0x4f9012e3 // fmla v3.4s, v23.4s, v16.s[0]
+	WORD $0x4f9112e7 // fmla v7.4s, v23.4s, v17.s[0]
+	WORD $0x4f9212eb // fmla v11.4s, v23.4s, v18.s[0]
+	WORD $0x4f9312ef // fmla v15.4s, v23.4s, v19.s[0]
+	ADD R16, R10
+	FMOVQ 0(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4fb01280 // fmla v0.4s, v20.4s, v16.s[1]
+	WORD $0x4fb11284 // fmla v4.4s, v20.4s, v17.s[1]
+	WORD $0x4fb21288 // fmla v8.4s, v20.4s, v18.s[1]
+	WORD $0x4fb3128c // fmla v12.4s, v20.4s, v19.s[1]
+	WORD $0x4fb012a2 // fmla v2.4s, v21.4s, v16.s[1]
+	WORD $0x4fb112a6 // fmla v6.4s, v21.4s, v17.s[1]
+	WORD $0x4fb212aa // fmla v10.4s, v21.4s, v18.s[1]
+	WORD $0x4fb312ae // fmla v14.4s, v21.4s, v19.s[1]
+	FMOVQ 16(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4fb012c1 // fmla v1.4s, v22.4s, v16.s[1]
+	WORD $0x4fb112c5 // fmla v5.4s, v22.4s, v17.s[1]
+	WORD $0x4fb212c9 // fmla v9.4s, v22.4s, v18.s[1]
+	WORD $0x4fb312cd // fmla v13.4s, v22.4s, v19.s[1]
+	WORD $0x4fb012e3 // fmla v3.4s, v23.4s, v16.s[1]
+	WORD $0x4fb112e7 // fmla v7.4s, v23.4s, v17.s[1]
+	WORD $0x4fb212eb // fmla v11.4s, v23.4s, v18.s[1]
+	WORD $0x4fb312ef // fmla v15.4s, v23.4s, v19.s[1]
+	ADD R16, R10
+	FMOVQ 0(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4f901a80 // fmla v0.4s, v20.4s, v16.s[2]
+	WORD $0x4f911a84 // fmla v4.4s, v20.4s, v17.s[2]
+	WORD $0x4f921a88 // fmla v8.4s, v20.4s, v18.s[2]
+	WORD $0x4f931a8c // fmla v12.4s, v20.4s, v19.s[2]
+	WORD $0x4f901aa2 // fmla v2.4s, v21.4s, v16.s[2]
+	WORD $0x4f911aa6 // fmla v6.4s, v21.4s, v17.s[2]
+	WORD $0x4f921aaa // fmla v10.4s, v21.4s, v18.s[2]
+	WORD $0x4f931aae // fmla v14.4s, v21.4s, v19.s[2]
+	FMOVQ 16(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4f901ac1 // fmla v1.4s, v22.4s, v16.s[2]
+	WORD $0x4f911ac5 // fmla v5.4s, v22.4s, v17.s[2]
+	WORD $0x4f921ac9 // fmla v9.4s, v22.4s, v18.s[2]
+	WORD $0x4f931acd // fmla v13.4s, v22.4s, v19.s[2]
+	WORD $0x4f901ae3 // fmla v3.4s, v23.4s, v16.s[2]
+	WORD $0x4f911ae7 // fmla v7.4s, v23.4s, v17.s[2]
+	WORD $0x4f921aeb // fmla v11.4s, v23.4s, v18.s[2]
+	WORD $0x4f931aef // fmla v15.4s, v23.4s, v19.s[2]
+	ADD R16, R10
+	FMOVQ 0(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4fb01a80 // fmla v0.4s, v20.4s, v16.s[3]
+	WORD $0x4fb11a84 // fmla v4.4s, v20.4s, v17.s[3]
+	WORD $0x4fb21a88 // fmla v8.4s, v20.4s, v18.s[3]
+	WORD $0x4fb31a8c // fmla v12.4s, v20.4s, v19.s[3]
+	WORD $0x4fb01aa2 // fmla v2.4s, v21.4s, v16.s[3]
+	WORD $0x4fb11aa6 // fmla v6.4s, v21.4s, v17.s[3]
+	WORD $0x4fb21aaa // fmla v10.4s, v21.4s, v18.s[3]
+	WORD $0x4fb31aae // fmla v14.4s, v21.4s, v19.s[3]
+	FMOVQ 16(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4fb01ac1 // fmla v1.4s, v22.4s, v16.s[3]
+	WORD $0x4fb11ac5 // fmla v5.4s, v22.4s, v17.s[3]
+	WORD $0x4fb21ac9 // fmla v9.4s, v22.4s, v18.s[3]
+	WORD $0x4fb31acd // fmla v13.4s, v22.4s, v19.s[3]
+	WORD $0x4fb01ae3 // fmla v3.4s, v23.4s, v16.s[3]
+	WORD $0x4fb11ae7 // fmla v7.4s, v23.4s, v17.s[3]
+	WORD $0x4fb21aeb // fmla v11.4s, v23.4s, v18.s[3]
+	WORD $0x4fb31aef // fmla v15.4s, v23.4s, v19.s[3]
+	ADD R16, R10
+	B narrowby4
+narrowrest:
+	ADDS $4, R11
+	BEQ narrowflush
+narrowby1:
+	FMOVS.P 4(R4), F16
+	FMOVS.P 4(R5), F17
+	FMOVS.P 4(R6), F18
+	FMOVS.P 4(R7), F19
+	FMOVQ 0(R10), F21
+	WORD $0x4f3056b4 // shl v20.4s, v21.4s, #16
+	VAND V31.B16, V21.B16, V21.B16
+	WORD $0x4f901280 // fmla v0.4s, v20.4s, v16.s[0]
+	WORD $0x4f911284 // fmla v4.4s, v20.4s, v17.s[0]
+	WORD $0x4f921288 // fmla v8.4s, v20.4s, v18.s[0]
+	WORD $0x4f93128c // fmla v12.4s, v20.4s, v19.s[0]
+	WORD $0x4f9012a2 // fmla v2.4s, v21.4s, v16.s[0]
+	WORD $0x4f9112a6 // fmla v6.4s, v21.4s, v17.s[0]
+	WORD $0x4f9212aa // fmla v10.4s, v21.4s, v18.s[0]
+	WORD $0x4f9312ae // fmla v14.4s, v21.4s, v19.s[0]
+	FMOVQ 16(R10), F23
+	WORD $0x4f3056f6 // shl v22.4s, v23.4s, #16
+	VAND V31.B16, V23.B16, V23.B16
+	WORD $0x4f9012c1 // fmla v1.4s, v22.4s, v16.s[0]
+	WORD $0x4f9112c5 // fmla v5.4s, v22.4s, v17.s[0]
+	WORD $0x4f9212c9 // fmla v9.4s, v22.4s, v18.s[0]
+	WORD $0x4f9312cd // fmla v13.4s, v22.4s, v19.s[0]
+	WORD $0x4f9012e3 // fmla v3.4s, v23.4s, v16.s[0]
+	WORD $0x4f9112e7 // fmla v7.4s, v23.4s, v17.s[0]
+	WORD $0x4f9212eb // fmla v11.4s, v23.4s, v18.s[0]
+	WORD $0x4f9312ef // fmla v15.4s, v23.4s, v19.s[0]
+	ADD R16, R10
+	SUBS $1, R11
+	BNE narrowby1
+narrowflush:
+	MOVD R0, R10
+	FMOVS 0(R15), F17
+	VDUP V17.S[0], V17.S4
+	FMOVS 32(R15), F16
+	VDUP V16.S[0], V16.S4
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	FMOVQ 0(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc12 // fmla v18.4s, v0.4s, v16.4s
+	FMOVQ F18, 0(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d421 // fadd v1.4s, v1.4s, v18.4s
+	FMOVQ 16(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc32 // fmla v18.4s, v1.4s, v16.4s
+	FMOVQ F18, 16(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	FMOVQ 32(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc52 // fmla v18.4s, v2.4s, v16.4s
+	FMOVQ F18, 32(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
+	FMOVQ 48(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc72 // fmla v18.4s, v3.4s, v16.4s
+	FMOVQ F18, 48(R10)
+	ADD R17, R10
+	FMOVS 4(R15), F17
+	VDUP V17.S[0], V17.S4
+	FMOVS 36(R15), F16
+	VDUP V16.S[0], V16.S4
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d484 // fadd v4.4s, v4.4s, v18.4s
+	FMOVQ 0(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cc92 // fmla v18.4s, v4.4s, v16.4s
+	FMOVQ F18, 0(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d4a5 // fadd v5.4s, v5.4s, v18.4s
+	FMOVQ 16(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30ccb2 // fmla v18.4s, v5.4s, v16.4s
+	FMOVQ F18, 16(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	FMOVQ 32(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30ccd2 // fmla v18.4s, v6.4s, v16.4s
+	FMOVQ F18, 32(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d4e7 // fadd v7.4s, v7.4s, v18.4s
+	FMOVQ 48(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30ccf2 // fmla v18.4s, v7.4s, v16.4s
+	FMOVQ F18, 48(R10)
+	ADD R17, R10
+	FMOVS 8(R15), F17
+	VDUP V17.S[0], V17.S4
+	FMOVS 40(R15), F16
+	VDUP V16.S[0], V16.S4
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d508 // fadd v8.4s, v8.4s, v18.4s
+	FMOVQ 0(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd12 // fmla v18.4s, v8.4s, v16.4s
+	FMOVQ F18, 0(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	FMOVQ 16(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd32 // fmla v18.4s, v9.4s, v16.4s
+	FMOVQ F18, 16(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
+	FMOVQ 32(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd52 // fmla v18.4s, v10.4s, v16.4s
+	FMOVQ F18, 32(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
+	FMOVQ 48(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd72 // fmla v18.4s, v11.4s, v16.4s
+	FMOVQ F18, 48(R10)
+	ADD R17, R10
+	FMOVS 12(R15), F17
+	VDUP V17.S[0], V17.S4
+	FMOVS 44(R15), F16
+	VDUP V16.S[0], V16.S4
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	FMOVQ 0(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cd92 // fmla v18.4s, v12.4s, v16.4s
+	FMOVQ F18, 0(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d5ad // fadd v13.4s, v13.4s, v18.4s
+	FMOVQ 16(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cdb2 // fmla v18.4s, v13.4s, v16.4s
+	FMOVQ F18, 16(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
+	FMOVQ 32(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cdd2 // fmla v18.4s, v14.4s, v16.4s
+	FMOVQ F18, 32(R10)
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x4e32d5ef // fadd v15.4s, v15.4s, v18.4s
+	FMOVQ 48(R10), F18
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e30cdf2 // fmla v18.4s, v15.4s, v16.4s
+	FMOVQ F18, 48(R10)
+	ADD R17, R10
+	ADD $64, R0
+	ADD $32, R2
+	SUBS $16, R14
+	BNE narrow
+done:
+	RET
+
+// func widenNEON(dst []float32, src []uint16)
+TEXT ·widenNEON(SB), NOSPLIT, $0-48
+	MOVD dst_base+0(FP), R0
+	MOVD src_base+24(FP), R1
+	MOVD src_len+32(FP), R2
+	MOVW $0xffff0000, R3
+	VDUP R3, V31.S4
+loop:
+	SUBS $16, R2
+	BLT done
+	FMOVQ 0(R1), F0
+	WORD $0x4f305402 // shl v2.4s, v0.4s, #16
+	VAND V31.B16, V0.B16, V3.B16
+	FMOVQ F2, 0(R0)
+	FMOVQ F3, 32(R0)
+	FMOVQ 16(R1), F1
+	WORD $0x4f305422 // shl v2.4s, v1.4s, #16
+	VAND V31.B16, V1.B16, V3.B16
+	FMOVQ F2, 16(R0)
+	FMOVQ F3, 48(R0)
+	ADD $32, R1
+	ADD $64, R0
+	B loop
+done:
+	RET
+
 // func softmaxNEON(s, st []float32, rows int, scale float32)
 TEXT ·softmaxNEON(SB), NOSPLIT, $0-60
 	MOVD s_base+0(FP), R0
