@@ -91,7 +91,7 @@ func TestCachedEqualsCold(t *testing.T) {
 		plans = 60
 	}
 	var ms []*model
-	for _, name := range []string{"qwen3-tied-fp32", "qwen35-8l-bf16", "qwen3next-moe-fp32"} {
+	for _, name := range []string{"qwen3-tied-fp32", "qwen35-8l-bf16", "qwen3next-moe-fp32", "qwen3-tied-fp32" + bf16KV} {
 		ms = append(ms, openModel(t, name))
 	}
 	var sum cache.Stats

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 
@@ -14,9 +15,13 @@ import (
 	"samebit/nn"
 	"samebit/qwen3"
 	"samebit/state"
+	"samebit/tensor"
 )
 
 const models = "../testdata/models/checkpoints/"
+
+// bf16KV ends the names of models that keep keys and values in bf16.
+const bf16KV = " kv=bf16"
 
 var _ cache.Appender = (*nn.Runner)(nil)
 
@@ -36,6 +41,7 @@ func openModel(t testing.TB, name string) *model {
 	if err != nil {
 		t.Fatal(err)
 	}
+	name, half := strings.CutSuffix(name, bf16KV)
 	set, err := checkpoint.Open(models + name)
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +54,13 @@ func openModel(t testing.TB, name string) *model {
 	dec, err := qwen3.Load(context.Background(), dev, cfg, set, qwen3.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if half {
+		owner := dec
+		if dec, err = dec.WithKV(tensor.BF16); err != nil {
+			t.Fatal(err)
+		}
+		dec.Closers = append(dec.Closers, owner.Close)
 	}
 	pool, err := state.NewPool(dev, 0)
 	if err != nil {

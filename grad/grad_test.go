@@ -209,6 +209,13 @@ func TestRefusals(t *testing.T) {
 			r.t.PutKV(p, 0, h, h)
 			r.t.PutKV(p, 0, h, h)
 		}},
+		{"PutKV into pages of BF16 has no gradient: train with keys and values in F32", func() {
+			buf, at := r.new(nil, 1, 1, 64, 2).Buffer()
+			page, err := tensor.New(buf, at, tensor.BF16, 2, 1, 64, 2)
+			r.must(err)
+			p := r.t.Plan([]backend.Seg{{Rows: 2, KV: []tensor.Tensor{page}}})
+			r.t.PutKV(p, 0, h, h)
+		}},
 		{"want f32 values in memory", func() { r.t.Seed(r.ints(1, 2), x) }},
 	} {
 		c.call()

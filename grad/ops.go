@@ -195,6 +195,14 @@ func (t *Tape) PutKV(p backend.Plan, layer int, k, v tensor.Tensor) {
 		return
 	}
 	t.begin()
+	if p != nil {
+		for _, g := range p.Segs() {
+			if len(g.KV) > 0 && g.KV[0].DType() != tensor.F32 {
+				t.refuse("PutKV into pages of "+g.KV[0].DType().String(), "train with keys and values in F32")
+				return
+			}
+		}
+	}
 	if _, twice := t.kv[layer]; twice {
 		t.fail(fmt.Errorf("grad: keys and values of layer %d are stored twice in a pass", layer))
 		return

@@ -47,6 +47,60 @@ func nearest(x float32) float32 {
 	return math.Float32frombits(up)
 }
 
+// roundedFirst tests that attention over pages of BF16 is attention over pages of F32 that
+// hold rounded keys and values, bit by bit, and as near to that of values that are not
+// rounded as 2^-9 of each allows: a score moves by at most e = 2^-9·scale·Σ|q_c·k_c|, so a
+// weight by a factor within exp(±2e), and the result by (exp(2e) - 1 + 2^-9)·max|v|.
+func roundedFirst(t *testing.T, dev backend.Device) {
+	const hq, hkv, d, past, rows, scale = 4, 2, 48, 70, 3, 0.125
+	e := newEnv(t, dev)
+	defer e.close()
+	r := tensortest.NewRand(Seed, "rounded first")
+	n := past + rows
+	q, k, v := r.F32(tensortest.Ordinary, n*hq*d), r.F32(tensortest.Ordinary, n*hkv*d), r.F32(tensortest.Ordinary, n*hkv*d)
+	rounded := func(x []float32) []float32 {
+		y := make([]float32, len(x))
+		for i := range x {
+			y[i] = nearest(x[i])
+		}
+		return y
+	}
+	attention := func(name string, k, v []float32, half bool) {
+		e.half = half
+		p := e.S.Plan([]backend.Seg{{Rows: n, KV: e.pages(1, hkv, d, n)}})
+		e.S.PutKV(p, 0, e.In(k, n, hkv, d), e.In(v, n, hkv, d))
+		e.S.Attention(e.Out(name, n, hq, d), e.In(q, n, hq, d), p, 0, scale, 0)
+	}
+	attention("bf16", k, v, true)
+	attention("f32 of rounded values", rounded(k), rounded(v), false)
+	attention("f32", k, v, false)
+	got := e.Results()
+	if d := tensortest.DiffBits(got[1].F32, got[0].F32); d != "" {
+		t.Errorf("seed %d: attention over pages of BF16 is not that over rounded keys and values: %s", Seed, d)
+	}
+	for row := range n {
+		for h := range hq {
+			moved, largest := 0.0, 0.0
+			for j := range row + 1 {
+				s := 0.0
+				for c := range d {
+					at := (j*hkv+h/(hq/hkv))*d + c
+					s += math.Abs(float64(q[(row*hq+h)*d+c]) * float64(k[at]))
+					largest = max(largest, math.Abs(float64(v[at])))
+				}
+				moved = max(moved, 0x1p-9*scale*s)
+			}
+			bound := (math.Expm1(2*moved)+0x1p-9)*largest + 1e-5*largest // and the sums of both
+			for c := range d {
+				i := (row*hq+h)*d + c
+				if x := math.Abs(float64(got[0].F32[i]) - float64(got[2].F32[i])); !(x <= bound) {
+					t.Fatalf("seed %d: row %d, head %d, component %d: bf16 moves it by %g, more than %g", Seed, row, h, c, x, bound)
+				}
+			}
+		}
+	}
+}
+
 // runPageTypes tests what is stored in pages of BF16, or that they are refused.
 func runPageTypes(t *testing.T, dev backend.Device) {
 	e := newEnv(t, dev)
@@ -84,6 +138,7 @@ func runPageTypes(t *testing.T, dev backend.Device) {
 		e.S.Reset()
 	}
 
+	roundedFirst(t, dev)
 	r := tensortest.NewRand(Seed, "page types")
 	for _, k := range tensortest.Kinds() {
 		v := r.F32(k, 2*64*8)
