@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"samebit/backend"
@@ -119,6 +120,7 @@ func model(t *testing.T, name string) (*nn.Decoder, *state.Pool, func(d *nn.Deco
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
+	name, half := strings.CutSuffix(name, " kv=bf16")
 	set, err := checkpoint.Open("../testdata/models/checkpoints/" + name)
 	if err != nil {
 		t.Fatal(err)
@@ -133,6 +135,11 @@ func model(t *testing.T, name string) (*nn.Decoder, *state.Pool, func(d *nn.Deco
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
+	if half {
+		if d, err = d.WithKV(tensor.BF16); err != nil {
+			t.Fatal(err)
+		}
+	}
 	pool, err := state.NewPool(dev, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +190,7 @@ func appendAll(t *testing.T, r *nn.Runner, rows []state.Row, cuts ...int) []floa
 }
 
 func TestCompile(t *testing.T) {
-	for _, name := range []string{"qwen3-tied-fp32", "qwen35-8l-fp32"} {
+	for _, name := range []string{"qwen3-tied-fp32", "qwen35-8l-fp32", "qwen3-tied-fp32 kv=bf16"} {
 		t.Run(name, func(t *testing.T) {
 			d, _, runner := model(t, name)
 			prompt, more := tokens(1, 90, d.Vocab), tokens(5, 12, d.Vocab)
