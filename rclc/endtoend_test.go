@@ -30,13 +30,18 @@ func loaded(t testing.TB, dev backend.Device, cfg qwen3.Config, set *checkpoint.
 	}
 	dec, err := qwen3.Load(bg, dev, cfg, set, qwen3.LoadOptions{})
 	must(err)
+	owner := dec
+	if strings.HasSuffix(mc.Checkpoint, bf16KV) {
+		dec, err = dec.WithKV(tensor.BF16)
+		must(err)
+	}
 	pool, err := state.NewPool(dev, 0)
 	must(err)
 	t.Cleanup(func() {
 		if err := pool.Close(); err != nil {
 			t.Error(err) // a page was not given back
 		}
-		dec.Close()
+		owner.Close()
 	})
 	mc.ModelType = cfg.ModelType
 	m, err := NewModel(dec, pool, mc)

@@ -24,13 +24,16 @@ import (
 	"samebit/token/jinja"
 )
 
+// bf16KV ends the names of models that keep keys and values in bf16.
+const bf16KV = " kv=bf16"
+
 // coreModels are dense, with sliding layers, and hybrids.
 var coreModels = []string{"qwen3-tied-fp32", "qwen3-swa-bias-fp32", "qwen35-8l-bf16", "qwen3next-moe-fp32"}
 
 // core loads a checkpoint of testdata on a device.
 func core(t testing.TB, dev backend.Device, name string, mc ModelConfig) *Model {
 	t.Helper()
-	set, err := checkpoint.Open("../testdata/models/checkpoints/" + name)
+	set, err := checkpoint.Open("../testdata/models/checkpoints/" + strings.TrimSuffix(name, bf16KV))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +156,7 @@ func (b *inbox) Enqueue(d Delivery, p Plan) error {
 // the scores have the same bits, and a capture leaves no trace in the sender.
 func TestScoresHaveOneMeaning(t *testing.T) {
 	const rows = 131
-	for _, name := range coreModels {
+	for _, name := range append(coreModels, coreModels[0]+bf16KV) {
 		t.Run(name, func(t *testing.T) {
 			var want [][]float32
 			devs := []backend.Device{ref.New(), processor(t, 1, ""), processor(t, 2, ""), processor(t, 8, "")}
@@ -162,7 +165,7 @@ func TestScoresHaveOneMeaning(t *testing.T) {
 			}
 			if testing.Short() {
 				devs = devs[1:3]
-			} else {
+			} else if !strings.HasSuffix(name, bf16KV) {
 				devs = append(devs, emulated(t))
 			}
 			for d, dev := range devs {
