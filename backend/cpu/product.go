@@ -14,7 +14,7 @@ import (
 type product struct {
 	x      matrix
 	outs   []output
-	shares []share // of one row, in the order of outs
+	shares []share // of few rows, in the order of outs
 	at     *output // of many rows: the one under way
 	chunks int     // of its panels
 	tiles  int     // per chunk while packing
@@ -70,7 +70,7 @@ func (s *stream) products(x matrix) {
 	p := &s.prod
 	p.x = x
 	if x.rows == 1 {
-		p.cut(s.threads())
+		p.cut(s.threads(), 1)
 		s.run(len(p.shares), gemvBody)
 		return
 	}
@@ -81,17 +81,24 @@ func (s *stream) products(x matrix) {
 	tiles := k.Tiles(x.rows)
 	p.tiles = max(1, rowWork*tiles/(x.rows*in)) // about rowWork floats
 	s.run((tiles+p.tiles-1)/p.tiles, packBody)
+	group := k.Group(x.rows, in)
+	if group == 1 {
+		p.cut(s.threads(), x.rows)
+		s.run(len(p.shares), fewBody)
+		return
+	}
 	for i := range p.outs {
 		p.at = &p.outs[i]
 		n := panel.Count(p.at.w.n)
 		// A large product reads its activations once per group of panels.
-		p.chunks = s.cut(n, max(1, min(k.Group(x.rows, in), n/(4*s.threads()))))
+		p.chunks = s.cut(n, max(1, min(group, n/(4*s.threads()))))
 		s.run(p.chunks, gemmBody)
 	}
 }
 
-// A worker claims between leastBytes and mostBytes of weights at a time, some 5 to 40
-// µs at memory speed; a new chunk costs up to 0.5 µs of it.
+// For one row, a worker claims between leastBytes and mostBytes of weights at a time,
+// some 5 to 40 µs at memory speed; a new chunk costs up to 0.5 µs of it. For more rows,
+// whose products take longer than the reading, its last ones are smaller.
 const (
 	leastBytes = 128 << 10
 	mostBytes  = 1 << 20
@@ -100,9 +107,9 @@ const (
 // cut cuts the panels of all outputs into shares for so many threads: large ones first
 // and ever smaller ones, at last as many equal ones for each, so that none waits long
 // for another's last.
-func (p *product) cut(threads int) {
+func (p *product) cut(threads, rows int) {
 	p.shares = p.shares[:0]
-	left, last := 0, 0
+	left, last, least := 0, 0, leastBytes/min(rows, 8)
 	for i := range p.outs {
 		left += panel.Count(p.outs[i].w.n) * p.outs[i].w.size
 	}
@@ -111,8 +118,8 @@ func (p *product) cut(threads int) {
 		n := panel.Count(w.n)
 		for p0 := 0; p0 < n; {
 			bytes := min(left/(2*threads), mostBytes)
-			if last == 0 && bytes < leastBytes {
-				last = left / (threads * max(1, left/(threads*leastBytes)))
+			if last == 0 && bytes < least {
+				last = left / (threads * max(1, left/(threads*least)))
 			}
 			if last > 0 {
 				bytes = last
@@ -155,6 +162,11 @@ func gemvBody(s *stream, worker, chunk int) {
 	}
 }
 
+func fewBody(s *stream, worker, chunk int) {
+	c := &s.prod.shares[chunk]
+	s.panels(&s.prod.outs[c.out], worker, c.p0, c.p1)
+}
+
 func packBody(s *stream, _, chunk int) {
 	p := &s.prod
 	t0 := chunk * p.tiles
@@ -163,11 +175,15 @@ func packBody(s *stream, _, chunk int) {
 }
 
 func gemmBody(s *stream, worker, chunk int) {
-	p, k := &s.prod, s.dev.gemm
-	w, dst := p.at.w, &p.at.dst
-	n := panel.Count(w.n)
-	k.Panels(dst.v, dst.stride, w.n, s.packed, p.x.rows, w.k, &w.codec, w.panels, chunk*n/p.chunks, (chunk+1)*n/p.chunks,
-		s.tmp(worker, k.ScratchSize(p.x.rows, w.k)))
+	p := &s.prod
+	n := panel.Count(p.at.w.n)
+	s.panels(p.at, worker, chunk*n/p.chunks, (chunk+1)*n/p.chunks)
+}
+
+// panels computes panels [p0, p1) of an output for the rows that are packed.
+func (s *stream) panels(o *output, worker, p0, p1 int) {
+	k, rows, w := s.dev.gemm, s.prod.x.rows, o.w
+	k.Panels(o.dst.v, o.dst.stride, w.n, s.packed, rows, w.k, &w.codec, w.panels, p0, p1, s.tmp(worker, k.ScratchSize(rows, w.k)))
 }
 
 func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.Tensor) {
