@@ -36,11 +36,14 @@ type AuditConfig struct {
 	FullMax        int  // the longest text that is compared with a full cache; 0: none
 	StateOnly      bool
 	Progress       func(done, total int)
+
+	Retrieve        func(ctx context.Context) (RetrievalResult, error) // asks a trained model; nil: none
+	RetrievalTarget float64
 }
 
 // AuditResult has all targets in one report. Quality here is that of random weights,
-// which passes without any attention and is marked so; retrieval is missing, since it
-// needs a trained model (qcc-evaluate-retrieval).
+// which passes without any attention and is marked so; retrieval is missing without a
+// trained model.
 type AuditResult struct {
 	Head
 	Config  Shell             `json:"config"`
@@ -59,7 +62,7 @@ func RunAudit(ctx context.Context, dev backend.Device, c AuditConfig) (AuditResu
 	r := AuditResult{Head: head("audit_targets", c.RunID, dev), Config: c.Shell, State: map[string]Target{}, Latency: map[string]Target{}}
 	r.Synthetic = true
 	missing := func(threshold float64) Target { return Target{Threshold: threshold, Status: "missing"} }
-	r.Quality.Target, r.Retrieval = missing(c.QualityTarget), missing(0.98)
+	r.Quality.Target, r.Retrieval = missing(c.QualityTarget), missing(c.RetrievalTarget)
 	var err error
 	r.Elapsed, err = seconds(func() error {
 		for _, n := range c.Lengths {
@@ -75,6 +78,16 @@ func RunAudit(ctx context.Context, dev backend.Device, c AuditConfig) (AuditResu
 					return err
 				}
 				r.Latency[strconv.Itoa(n)] = atLeast(s.Decode[0].Speedup, 1)
+			}
+		}
+		if c.Retrieve != nil && !c.StateOnly {
+			x, err := c.Retrieve(ctx)
+			if err != nil {
+				return err
+			}
+			r.Retrieval = atLeast(x.Accuracy, c.RetrievalTarget)
+			if x.MatchedFullKV && x.Full > 0 && x.Ratio < c.RetrievalTarget { // not as good as exact attention
+				r.Retrieval.Status = "fail"
 			}
 		}
 		if c.StateOnly || len(c.QualityLengths) == 0 {

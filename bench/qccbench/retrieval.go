@@ -285,17 +285,33 @@ func RunRetrieval(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc
 		d.Close()
 		return r, err
 	}
-	err = p.retrieve(records, c, &r)
+	arm := func(d *nn.Decoder) func(ids []int32) ([]float32, error) {
+		return func(ids []int32) ([]float32, error) {
+			rows := make([]state.Row, len(ids))
+			for i := range rows {
+				rows[i].Token = ids[i]
+			}
+			return p.last(d, rows, c.Chunk)
+		}
+	}
+	both := arms{own: arm(p.own.Decoder)}
+	if c.CompareFull {
+		both.full = arm(p.full)
+	}
+	err = both.retrieve(records, c, &r)
 	if e := p.close(); err == nil {
 		err = e
-	}
-	if err == nil && r.Records == 0 {
-		err = fmt.Errorf("qccbench: the data set has no records")
 	}
 	return r, err
 }
 
-func (p *pair) retrieve(records io.Reader, c RetrievalConfig, r *RetrievalResult) error {
+// arms give the logits of the last token of a text: those of the bounded model and, if
+// it is compared, of the exact one.
+type arms struct {
+	own, full func(ids []int32) ([]float32, error)
+}
+
+func (a arms) retrieve(records io.Reader, c RetrievalConfig, r *RetrievalResult) error {
 	if c.Chunk < 1 {
 		return fmt.Errorf("qccbench: chunks of %d rows: want at least one", c.Chunk)
 	}
@@ -311,19 +327,15 @@ func (p *pair) retrieve(records io.Reader, c RetrievalConfig, r *RetrievalResult
 		if x.Target < 0 || x.Target >= len(x.IDs) || len(x.Answers) == 0 {
 			return fmt.Errorf("qccbench: record %d asks at %d of %d tokens for %d answers", r.Records, x.Target, len(x.IDs), len(x.Answers))
 		}
-		rows := make([]state.Row, x.Target+1)
-		for i := range rows {
-			rows[i].Token = x.IDs[i]
-		}
-		own, err := p.last(p.own.Decoder, rows, c.Chunk)
+		own, err := a.own(x.IDs[:x.Target+1])
 		if err != nil {
 			return fmt.Errorf("qccbench: record %d: %w", r.Records, err)
 		}
 		if slices.Contains(x.Answers, top(own)) {
 			r.Correct++
 		}
-		if c.CompareFull {
-			l, err := p.last(p.full, rows, c.Chunk)
+		if a.full != nil {
+			l, err := a.full(x.IDs[:x.Target+1])
 			if err != nil {
 				return fmt.Errorf("qccbench: record %d: %w", r.Records, err)
 			}
@@ -339,12 +351,14 @@ func (p *pair) retrieve(records io.Reader, c RetrievalConfig, r *RetrievalResult
 			c.Progress(r.Records)
 		}
 	}
-	if n := float64(r.Records); n > 0 {
-		r.Accuracy, r.Full, r.Cosine = float64(r.Correct)/n, float64(full)/n, cosine/n
-		r.Passed = r.Accuracy >= c.Target
-		if full > 0 {
-			r.Ratio = r.Accuracy / r.Full
-		}
+	n := float64(r.Records)
+	if n == 0 {
+		return fmt.Errorf("qccbench: the data set has no records")
+	}
+	r.Accuracy, r.Full, r.Cosine = float64(r.Correct)/n, float64(full)/n, cosine/n
+	r.Passed = r.Accuracy >= c.Target
+	if full > 0 {
+		r.Ratio = r.Accuracy / r.Full
 	}
 	return nil
 }

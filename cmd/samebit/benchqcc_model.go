@@ -189,23 +189,36 @@ func benchQCCRetrieval() *cobra.Command {
 	var rf retrofitFlags
 	var cfg qccbench.RetrievalConfig
 	var file string
-	c := qccCommand("evaluate-retrieval", "Ask a retrofitted model for tokens that its context gave", `Read records {"input_ids": [...], "target_position": N, "answers": [...]}, one JSON
-object a line, with a retrofitted model and count those whose likeliest token at the
-target is an answer. Exit code 1 below the target.`,
-		"  samebit bench qcc-make-strict-retrieval --lengths 512,1024 -o strict.jsonl\n  samebit bench qcc-evaluate-retrieval --dataset strict.jsonl --compare-full-kv",
+	var toy toyModel
+	c := qccCommand("evaluate-retrieval", "Ask a retrofitted or trained small model for tokens that its context gave", `Read records {"input_ids": [...], "target_position": N, "answers": [...]}, one JSON
+object a line, with a retrofitted model, or with a small one that
+qcc-train-synthetic-retrieval made, and count those whose likeliest token at the target
+is an answer. Exit code 1 below the target.`,
+		`  samebit bench qcc-make-strict-retrieval --lengths 512,1024 -o strict.jsonl
+  samebit bench qcc-evaluate-retrieval --dataset strict.jsonl --compare-full-kv
+  samebit bench qcc-evaluate-retrieval --checkpoint toy.safetensors --dataset strict.jsonl`,
 		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
-			in, err := os.Open(file)
-			if err != nil {
-				return nil, fmt.Errorf("bench qcc-evaluate-retrieval: --dataset: %w", err)
-			}
-			defer in.Close()
-			d, a, err := rf.open(c, dev)
-			if err != nil {
-				return nil, err
-			}
 			cfg.RunID = id
-			r, err := qccbench.RunRetrieval(c.Context(), dev, d, a, in, cfg)
-			if err == nil && !r.Passed {
+			ask := func() (qccbench.RetrievalResult, error) {
+				if toy.path != "" {
+					return toy.retrieve(c.Context(), dev, file, cfg)
+				}
+				in, err := os.Open(file)
+				if err != nil {
+					return qccbench.RetrievalResult{}, fmt.Errorf("--dataset: %w", err)
+				}
+				defer in.Close()
+				d, a, err := rf.open(c, dev)
+				if err != nil {
+					return qccbench.RetrievalResult{}, err
+				}
+				return qccbench.RunRetrieval(c.Context(), dev, d, a, in, cfg)
+			}
+			r, err := ask()
+			if err != nil {
+				return nil, fmt.Errorf("bench qcc-evaluate-retrieval: %w", err)
+			}
+			if !r.Passed {
 				printJSON(c.OutOrStdout(), r) // the writer remembers its failure
 				err = fmt.Errorf("bench qcc-evaluate-retrieval: %d of %d records are right, %g of them are required", r.Correct, r.Records, cfg.Target)
 			}
@@ -214,6 +227,7 @@ target is an answer. Exit code 1 below the target.`,
 	rf.register(c)
 	f := c.Flags()
 	f.StringVar(&file, "dataset", "", "`FILE` of records")
+	toy.register(c)
 	f.IntVar(&cfg.Chunk, "chunk-size", 256, "`N` rows of a pass")
 	f.Float64Var(&cfg.Target, "target", 0.98, "share `X` of records to reach")
 	f.BoolVar(&cfg.CompareFull, "compare-full-kv", false, "ask the model with its full cache, too")

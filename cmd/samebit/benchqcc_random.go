@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -89,16 +90,27 @@ quality.`,
 
 func benchQCCAudit() *cobra.Command {
 	cfg := qccbench.AuditConfig{Shell: qccbench.Published}
-	var full bool
+	var full, compare bool
+	var toy toyModel
+	var data string
 	most := 4096
 	c := qccCommand("audit-targets", "Judge in one report what random weights can judge", `Count states beside exact caches, and judge them with what random weights can tell
 besides: each target has a value, a threshold and a status, which is missing where
 nothing was measured. Quality is that of random weights and is marked as such;
-retrieval needs a trained model (qcc-evaluate-retrieval).`,
+retrieval needs a trained model: --checkpoint, one of qcc-train-synthetic-retrieval, and
+--dataset, records to ask it.`,
 		"  samebit bench qcc-audit-targets --state-only\n  samebit bench qcc-audit-targets --lengths 4096,128000 --compare-full",
 		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
+			if (toy.path == "") != (data == "") {
+				return nil, usagef("bench qcc-audit-targets: --checkpoint and --dataset belong together")
+			}
 			if cfg.RunID = id; full {
 				cfg.FullMax = most
+			}
+			if toy.path != "" {
+				cfg.Retrieve = func(ctx context.Context) (qccbench.RetrievalResult, error) {
+					return toy.retrieve(ctx, dev, data, qccbench.RetrievalConfig{RunID: id, Chunk: 256, Target: cfg.RetrievalTarget, CompareFull: compare})
+				}
 			}
 			bar := newBar("measuring", false)
 			cfg.Progress = bar.rows
@@ -116,6 +128,10 @@ retrieval needs a trained model (qcc-evaluate-retrieval).`,
 	f.BoolVar(&full, "compare-full", false, "compare the time per token with a full cache")
 	f.IntVar(&most, "full-max-length", most, "with --compare-full: up to `N` tokens")
 	f.BoolVar(&cfg.StateOnly, "state-only", false, "count states, and run nothing")
+	toy.register(c)
+	f.StringVar(&data, "dataset", "", "with --checkpoint: `FILE` of records to ask it")
+	f.Float64Var(&cfg.RetrievalTarget, "retrieval-target", 0.98, "share `X` of records to reach")
+	f.BoolVar(&compare, "compare-full-retrieval", false, "ask the trained model with exact attention, too, and be as good")
 	shellFlags(c, &cfg.Shell)
 	return c
 }
