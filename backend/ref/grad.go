@@ -229,7 +229,7 @@ func layerGrad(dx, acc, dy, x, w []float32, eps float32) {
 	g, xh := make([]float32, len(x)), make([]float32, len(x))
 	for i := range x {
 		xh[i] = x[i] - mu
-		g[i] = dy[i] * w[i]
+		g[i] = float32(dy[i] * w[i])
 	}
 	r := rmsScale(xh, eps)
 	m := canon.Sum(g) / k
