@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 )
 
 // Pairs is what bench/peers/pair.py kept: runs of samebit and of a peer in turn.
@@ -63,6 +64,16 @@ func (p *Pairs) Models() (l []string) {
 	return l
 }
 
+// Threads are the numbers of threads that a model was measured with, in the file's order.
+func (p *Pairs) Threads(model string) (l []int) {
+	for _, r := range p.Runs {
+		if r.Model == model && !slices.Contains(l, r.Threads) {
+			l = append(l, r.Threads)
+		}
+	}
+	return l
+}
+
 // Curve is how one engine does a test of a model at each depth or number of sequences.
 type Curve struct {
 	Name   string
@@ -75,21 +86,21 @@ type CurvePoint struct {
 	Rates []float64
 }
 
-// Curves returns how a model decodes over depths (test "decode") or over sequences
+// Curves returns how a model decodes with so many threads over depths (test "decode") or over sequences
 // (test "batch"): samebit with each type of cache, each peer in its default setting and
 // in the best one of those that ran in as many rounds, and the bound that the read
 // bandwidth of the same rounds sets for the bytes that samebit reads.
-func (p *Pairs) Curves(model, test string) []Curve {
+func (p *Pairs) Curves(model string, threads int, test string) []Curve {
 	type key struct {
 		name, setting string
 		x             int
 	}
 	rates := map[key][]float64{}
-	var names []string
+	var names, settings []string
 	bytes := map[int]float64{} // that a token reads, by X
 	var read []float64
 	for _, run := range p.Runs {
-		if run.Model != model {
+		if run.Model != model || run.Threads != threads {
 			continue
 		}
 		for _, r := range run.Results {
@@ -111,6 +122,9 @@ func (p *Pairs) Curves(model, test string) []Curve {
 			}
 			if !slices.Contains(names, name) {
 				names = append(names, name)
+			}
+			if r.Setting != "" && !slices.Contains(settings, r.Setting) {
+				settings = append(settings, r.Setting)
 			}
 			k := key{name, r.Setting, x}
 			rates[k] = append(rates[k], r.Rate)
@@ -147,14 +161,8 @@ func (p *Pairs) Curves(model, test string) []Curve {
 		add(curve(name, name, func(x int) []float64 { return rates[key{name, "", x}] })) // a peer without settings
 		add(curve(name, name+", default", func(x int) []float64 { return rates[key{name, "default", x}] }))
 		add(curve(name, name+", best setting", func(x int) (top []float64) {
-			most := 0
-			for k, v := range rates {
-				if k.name == name && k.x == x && k.setting != "" {
-					most = max(most, len(v))
-				}
-			}
-			for k, v := range rates {
-				if k.name == name && k.x == x && k.setting != "" && len(v) == most && (top == nil || Median(v) > Median(top)) {
+			for _, s := range settings {
+				if v := rates[key{name, s, x}]; len(v) > len(top) || len(v) == len(top) && len(v) > 0 && Median(v) > Median(top) {
 					top = v
 				}
 			}
@@ -177,7 +185,7 @@ func rank(name string) int {
 	switch {
 	case name == Ours:
 		return 0
-	case len(name) > len(Ours) && name[:len(Ours)+1] == Ours+",":
+	case strings.HasPrefix(name, Ours+","):
 		return 1
 	}
 	return 2

@@ -17,7 +17,7 @@ import (
 	"samebit/bench"
 )
 
-// mostPanels is how many models a plot has room for.
+// mostPanels is how many models, or numbers of threads, a plot has room for.
 const mostPanels = 6
 
 func newBenchPlot() *cobra.Command {
@@ -28,8 +28,9 @@ func newBenchPlot() *cobra.Command {
 		Short: "Draw decode rates beside a peer's",
 		Long: `Draw what bench/peers/pair.py --json FILE measured: how fast samebit and the peer decode
 over the tokens before (--over depth) or over the sequences that decode together (--over
-batch), medians of the rounds with the slowest and the fastest, one panel per model, and
-the bound that reading weights and state at the measured bandwidth sets for samebit.`,
+batch), medians of the rounds with the slowest and the fastest, one panel per model and
+number of threads, and the bound that reading weights and state at the measured bandwidth
+sets for samebit.`,
 		Example: `  samebit bench plot pairs.json --over depth -o docs/performance-depth.svg
   samebit bench plot pairs.json --over batch --models qwen3-0.6b-f32.gguf -o batch.svg`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -63,7 +64,7 @@ the bound that reading weights and state at the measured bandwidth sets for same
 	return c
 }
 
-// pairPanels draws each model of p that was measured over that axis.
+// pairPanels draws each model of p, by numbers of threads, that was measured over that axis.
 func pairPanels(p *bench.Pairs, models []string, over string) (panels []*plot.Plot, err error) {
 	have := p.Models()
 	for _, m := range models {
@@ -76,29 +77,36 @@ func pairPanels(p *bench.Pairs, models []string, over string) (panels []*plot.Pl
 	}
 	test := map[string]string{"depth": "decode", "batch": "batch"}[over]
 	for _, m := range models {
-		curves := p.Curves(m, test)
-		if len(curves) == 0 {
-			continue
+		all := p.Threads(m)
+		for _, threads := range all {
+			curves := p.Curves(m, threads, test)
+			if len(curves) == 0 {
+				continue
+			}
+			title := m
+			if len(all) > 1 {
+				title += ", threads: " + strconv.Itoa(threads)
+			}
+			panel, err := pairPanel(title, over, curves)
+			if err != nil {
+				return nil, err
+			}
+			panels = append(panels, panel)
 		}
-		panel, err := pairPanel(m, over, curves)
-		if err != nil {
-			return nil, err
-		}
-		panels = append(panels, panel)
 	}
 	switch n := len(panels); {
 	case n == 0:
 		return nil, fmt.Errorf("nothing was measured over %s: run pair.py --tests %s", over, test)
 	case n > mostPanels:
-		return nil, fmt.Errorf("%d models: a plot has room for %d: name some with --models", n, mostPanels)
+		return nil, fmt.Errorf("%d panels, a plot has room for %d: name some models with --models", n, mostPanels)
 	}
 	return panels, nil
 }
 
 // pairPanel draws the curves of one model.
-func pairPanel(model, over string, curves []bench.Curve) (*plot.Plot, error) {
+func pairPanel(title, over string, curves []bench.Curve) (*plot.Plot, error) {
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = model, "tokens before", "tokens/s"
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "tokens before", "tokens/s"
 	at := func(x int) float64 { return float64(x) }
 	if over == "batch" {
 		p.X.Label.Text = "sequences that decode together"
