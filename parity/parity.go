@@ -119,7 +119,8 @@ func Run(ctx context.Context, load Loader, cfg Config) (Report, error) {
 	r := &run{cfg: cfg, load: load}
 	best := cfg.Impls[len(cfg.Impls)-1]
 	if cfg.Devices != nil {
-		return r.rep, r.devices(ctx, best)
+		err := r.devices(ctx, best)
+		return r.rep, err
 	}
 	if err := r.baseline(ctx, best); err != nil {
 		return r.rep, err
