@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -107,6 +110,11 @@ keeps it in a file and --dataset its questions, which qcc-evaluate-retrieval rea
 			if f.Changed("content-threshold") {
 				cfg.Threshold = &threshold
 			}
+			for _, to := range []string{path, data} { // told before the training, not after it
+				if _, err := os.Stat(filepath.Dir(to)); to != "" && err != nil {
+					return nil, fmt.Errorf("bench qcc-train-synthetic-retrieval: no folder for %s: %w", to, err)
+				}
+			}
 			var model, asked bytes.Buffer
 			if path != "" {
 				cfg.Checkpoint = &model
@@ -118,16 +126,17 @@ keeps it in a file and --dataset its questions, which qcc-evaluate-retrieval rea
 			r, err := trainToy(c, &cfg.Toy, func(ctx context.Context) (qccbench.LearnRetrievalResult, error) {
 				return qccbench.RunLearnRetrieval(ctx, dev, cfg)
 			})
-			for _, out := range []struct {
-				path string
-				from *bytes.Buffer
-			}{{path, &model}, {data, &asked}} {
-				if err == nil && out.path != "" {
-					err = os.WriteFile(out.path, out.from.Bytes(), 0o666)
+			if err != nil {
+				return nil, err
+			}
+			for to, from := range map[string]*bytes.Buffer{path: &model, data: &asked} {
+				if to != "" {
+					err = errors.Join(err, writeFile(to, func(w io.Writer) error { _, err := from.WriteTo(w); return err }))
 				}
 			}
 			if err != nil {
-				return nil, err
+				printJSON(c.OutOrStdout(), r) // the writer remembers its failure
+				return nil, fmt.Errorf("bench qcc-train-synthetic-retrieval: %w", err)
 			}
 			return r, nil
 		})
