@@ -25,7 +25,7 @@ type Score struct {
 // Accuracy is the share of rows that are right.
 func (s Score) Accuracy() float64 { return float64(s.Right) / float64(max(s.Rows, 1)) }
 
-// microRows bounds the rows of a pass of more than one text. It changes no bit.
+// microRows is a trainer's micro.
 const microRows = 4096
 
 // Trainer trains a model on a device. The same batches give the same bits whatever the
@@ -38,6 +38,7 @@ type Trainer struct {
 	tape   *grad.Tape
 	ctx    *nn.Ctx // on the tape
 	states []*qcc.State
+	micro  int // rows of a pass of more than one text: memory, and no bit
 }
 
 // NewTrainer opens a model on a device and trains it from the parameters in p, which it
@@ -54,7 +55,7 @@ func NewTrainer(dev backend.Device, c Config, p *Params, o grad.AdamWConfig) (*T
 	if err != nil {
 		return nil, err
 	}
-	t := &Trainer{model: m}
+	t := &Trainer{model: m, micro: microRows}
 	if err := t.open(p, o); err != nil {
 		t.Close()
 		return nil, err
@@ -173,7 +174,7 @@ func (t *Trainer) run(ctx context.Context, batch []Text, learn bool) (Score, err
 	scale := 1 / float32(s.Rows)
 	for len(batch) > 0 {
 		n, rows := 1, len(batch[0].IDs)
-		for n < len(batch) && rows+len(batch[n].IDs) <= microRows {
+		for n < len(batch) && rows+len(batch[n].IDs) <= t.micro {
 			rows += len(batch[n].IDs)
 			n++
 		}
