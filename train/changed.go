@@ -35,6 +35,9 @@ func (r *run) openState(p *progress) (saved *checkpoint.Set, changed bool, err e
 	if err != nil {
 		return nil, false, err
 	}
+	if len(log) < p.Steps { // whose validations say what model is kept
+		return nil, false, fmt.Errorf("train: %s has %d of the %d steps of %s: go on with the config that it was made with", journal.LogFile, len(log), p.Steps, path)
+	}
 	id := r.log.Config
 	r.log.Config = p.Config
 	if saved, err = r.log.Open(p); err != nil {

@@ -217,4 +217,13 @@ func TestChangedLeavesTheDirectory(t *testing.T) {
 		t.Fatalf("its own config: %v", err)
 	}
 	refused(other, "would not have made the 2 steps of")
+	logFile := filepath.Join(dir, journal.LogFile)
+	if text, err = os.ReadFile(logFile); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(text), "\n")
+	if err := os.WriteFile(logFile, []byte(lines[0]+lines[1]), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refused(with(was, func(c *Config) { c.Stages[1].Rows++ }), "log.csv has 1 of the 2 steps of")
 }
