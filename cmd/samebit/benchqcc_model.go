@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -258,13 +259,13 @@ near the end the marker comes again, behind which the value should follow.`,
 		if path == "" {
 			return usagef("bench qcc-make-strict-retrieval: nowhere to write: give -o FILE")
 		}
-		file, err := os.Create(path)
+		var n int
+		err := writeFile(path, func(w io.Writer) (err error) {
+			n, err = qccbench.WriteStrict(w, cfg)
+			return err
+		})
 		if err != nil {
-			return fmt.Errorf("bench qcc-make-strict-retrieval: %w", err)
-		}
-		n, err := qccbench.WriteStrict(file, cfg)
-		if e := file.Close(); err == nil {
-			err = e
+			err = fmt.Errorf("bench qcc-make-strict-retrieval: %w", err)
 		}
 		if err == nil {
 			_, err = fmt.Fprintf(c.OutOrStdout(), "%d records in %s\n", n, filepath.Base(path))
