@@ -91,7 +91,7 @@ func (f *Fidelity) add(y, s []float32, next int) {
 	for i := range y {
 		a, b := float64(y[i]), float64(s[i])
 		ys, yy, ss = ys+a*b, yy+a*a, ss+b*b
-		kl += math.Exp(a-ly) * (a - ly - b + ls)
+		kl += math.Exp(a-ly) * ((a - ly) - (b - ls))
 	}
 	f.Rows++
 	f.Loss += ls - float64(s[next])
