@@ -1,0 +1,94 @@
+package qccbench
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+
+	"samebit/backend"
+	"samebit/nn"
+	"samebit/state"
+)
+
+// Text turns text into tokens of a model and back.
+type Text struct {
+	Encode func(text string) []int32
+	Decode func(ids []int32) string
+	Stop   func(id int32) bool // the token ends an answer
+	Size   int                 // tokens that there are; a model may have more logits
+}
+
+// modelID names a model by its weights.
+func modelID(d *nn.Decoder) string { return hex.EncodeToString(d.ID[:]) }
+
+// native refuses a model whose context is smaller than asked for.
+func native(d *nn.Decoder, least int) error {
+	if least > 0 && d.Context < least {
+		return fmt.Errorf("qccbench: the model has a context of %d tokens, %d are required: take a model of longer context, or require less", d.Context, least)
+	}
+	return nil
+}
+
+// writer goes on from texts with the likeliest tokens.
+type writer struct {
+	pool   *state.Pool
+	stream backend.Stream
+	text   Text
+	tokens int // at most
+	chunk  int
+}
+
+func newWriter(dev backend.Device, t Text, tokens, chunk int) (*writer, error) {
+	pool, err := state.NewPool(dev, 0)
+	if err != nil {
+		return nil, err
+	}
+	s, err := dev.NewStream()
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return &writer{pool, s, t, tokens, chunk}, nil
+}
+
+func (w *writer) close() error {
+	w.stream.Close()
+	return w.pool.Close()
+}
+
+// answer is what follows a text, without the token that ends it. At the limit no such
+// token has come.
+func (w *writer) answer(ctx context.Context, d *nn.Decoder, ids []int32) (text string, limit bool, err error) {
+	if len(ids) == 0 {
+		return "", false, fmt.Errorf("the text has no tokens")
+	}
+	if d.Context > 0 && len(ids)+w.tokens > d.Context {
+		return "", false, fmt.Errorf("a text of %d tokens leaves no room for %d more in a context of %d", len(ids), w.tokens, d.Context)
+	}
+	r, err := d.NewRunner(w.stream, w.pool, nn.RunnerConfig{ChunkRows: w.chunk})
+	if err != nil {
+		return "", false, err
+	}
+	defer r.Close()
+	rows := make([]state.Row, len(ids))
+	for i := range rows {
+		rows[i].Token = ids[i]
+	}
+	if err := r.Append(ctx, rows); err != nil {
+		return "", false, err
+	}
+	var out []int32
+	for {
+		l := r.Logits()
+		id := top(l[:min(len(l), w.text.Size)])
+		if w.text.Stop(id) {
+			return w.text.Decode(out), false, nil
+		}
+		if out = append(out, id); len(out) == w.tokens {
+			return w.text.Decode(out), true, nil
+		}
+		if err := r.Step(ctx, id); err != nil {
+			return "", false, err
+		}
+	}
+}
