@@ -12,7 +12,8 @@ import (
 
 // Text turns text into tokens of a model and back.
 type Text struct {
-	Encode func(text string) []int32
+	Encode func(text string) []int32 // as a prompt: names of control tokens are such
+	Plain  func(text string) []int32 // as what it says
 	Decode func(ids []int32) string
 	Stop   func(id int32) bool // the token ends an answer
 	Size   int                 // tokens that there are; a model may have more logits
@@ -56,27 +57,38 @@ func (w *writer) close() error {
 	return w.pool.Close()
 }
 
-// answer is what follows a text, without the token that ends it. At the limit no such
-// token has come.
-func (w *writer) answer(ctx context.Context, d *nn.Decoder, ids []int32) (text string, limit bool, err error) {
-	if len(ids) == 0 {
-		return "", false, fmt.Errorf("the text has no tokens")
-	}
-	if d.Context > 0 && len(ids)+w.tokens > d.Context {
-		return "", false, fmt.Errorf("a text of %d tokens leaves no room for %d more in a context of %d", len(ids), w.tokens, d.Context)
-	}
+// start is a sequence that has read a text.
+func (w *writer) start(ctx context.Context, d *nn.Decoder, ids []int32) (*nn.Runner, error) {
 	r, err := d.NewRunner(w.stream, w.pool, nn.RunnerConfig{ChunkRows: w.chunk})
 	if err != nil {
-		return "", false, err
+		return nil, err
 	}
-	defer r.Close()
+	if err := w.read(ctx, r, ids); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (w *writer) read(ctx context.Context, r *nn.Runner, ids []int32) error {
 	rows := make([]state.Row, len(ids))
 	for i := range rows {
 		rows[i].Token = ids[i]
 	}
-	if err := r.Append(ctx, rows); err != nil {
-		return "", false, err
+	return r.Append(ctx, rows)
+}
+
+// room refuses texts that leave no room for an answer.
+func (w *writer) room(d *nn.Decoder, n int) error {
+	if d.Context > 0 && n+w.tokens > d.Context {
+		return fmt.Errorf("a text of %d tokens leaves no room for %d more in a context of %d", n, w.tokens, d.Context)
 	}
+	return nil
+}
+
+// more is what follows a sequence, without the token that ends it. At the limit no
+// such token has come.
+func (w *writer) more(ctx context.Context, r *nn.Runner) (text string, limit bool, err error) {
 	var out []int32
 	for {
 		l := r.Logits()
@@ -91,4 +103,20 @@ func (w *writer) answer(ctx context.Context, d *nn.Decoder, ids []int32) (text s
 			return "", false, err
 		}
 	}
+}
+
+// answer is what follows a text.
+func (w *writer) answer(ctx context.Context, d *nn.Decoder, ids []int32) (text string, limit bool, err error) {
+	if len(ids) == 0 {
+		return "", false, fmt.Errorf("the text has no tokens")
+	}
+	if err := w.room(d, len(ids)); err != nil {
+		return "", false, err
+	}
+	r, err := w.start(ctx, d, ids)
+	if err != nil {
+		return "", false, err
+	}
+	defer r.Close()
+	return w.more(ctx, r)
 }

@@ -10,13 +10,7 @@ import (
 // letters is a text of the small model: a token for each of 64 characters.
 var letters = Text{
 	Size: 64, Stop: func(id int32) bool { return false },
-	Encode: func(s string) []int32 {
-		l := make([]int32, len(s))
-		for i := range s {
-			l[i] = int32(s[i]) % 64
-		}
-		return l
-	},
+	Encode: letterIDs, Plain: letterIDs,
 	Decode: func(ids []int32) string {
 		b := make([]byte, len(ids))
 		for i, id := range ids {
@@ -24,6 +18,14 @@ var letters = Text{
 		}
 		return string(b)
 	},
+}
+
+func letterIDs(s string) []int32 {
+	l := make([]int32, len(s))
+	for i := range s {
+		l[i] = int32(s[i]) % 64
+	}
+	return l
 }
 
 func TestRuler(t *testing.T) {

@@ -90,6 +90,7 @@ func (f *answerFlags) open(c *cobra.Command, dev backend.Device) (full, own *nn.
 	}
 	text = qccbench.Text{Size: t.Size(), Decode: t.TextSkip,
 		Encode: func(s string) []int32 { return t.EncodeSpecial(nil, s) },
+		Plain:  func(s string) []int32 { return t.EncodePlain(nil, s) },
 		Stop:   func(id int32) bool { return t.IsStop(id) || slices.Contains(shape.EOS, id) }}
 	if full, err = loadDecoder(c.Context(), dev, path, nil); err != nil {
 		return nil, nil, text, nil, err
