@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"samebit/backend"
+	"samebit/internal/jsonlines"
 	"samebit/nn"
 )
 
@@ -194,6 +195,16 @@ type NeedleAnswer struct {
 	Value string  `json:"value"`
 	QCC   string  `json:"qcc"`
 	Full  string  `json:"full_kv"`
+}
+
+// ReadNeedles reads results that a run kept, one JSON object a line. A last line that was
+// cut off is left out.
+func ReadNeedles(r io.Reader) ([]NeedleResult, error) {
+	l, err := jsonlines.Read[NeedleResult](r)
+	if err != nil {
+		err = fmt.Errorf("qccbench: results: %w", err)
+	}
+	return l, err
 }
 
 // NeedlesResult has rates; a trial succeeds if all its needles are found.

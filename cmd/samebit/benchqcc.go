@@ -14,7 +14,7 @@ import (
 // JSON object.
 func newBenchQCC() []*cobra.Command {
 	return []*cobra.Command{benchQCCDecode(), benchQCCScaling(), benchQCCSpeed(), benchQCCTradeoff(), benchQCCLong(), benchQCCAudit(),
-		benchQCCFullKV(), benchQCCLearn(), benchQCCSynthetic(), benchQCCShakespeare(), benchQCCTrainRetrieval(), benchQCCAssociative(), makeQCCStrict(), benchQCCRetrieval(), benchQCCRetrofit(), benchQCCPerplexity(), benchQCCRuler(), makeQCCNeedles(), benchQCCNeedles(),
+		benchQCCFullKV(), benchQCCLearn(), benchQCCSynthetic(), benchQCCShakespeare(), benchQCCTrainRetrieval(), benchQCCAssociative(), makeQCCStrict(), benchQCCRetrieval(), benchQCCRetrofit(), benchQCCPerplexity(), benchQCCRuler(), makeQCCNeedles(), benchQCCNeedles(), makeQCCEvidence(),
 		benchQCCLatency(), benchQCCConcurrency(), benchQCCStreaming()}
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"samebit/backend"
 	"samebit/bench/qccbench"
-	"samebit/internal/jsonlines"
 )
 
 func makeQCCNeedles() *cobra.Command {
@@ -94,7 +93,7 @@ Without --adapter, --window and --sieve the window is 4,096 tokens.`,
 			defer close()
 			if results != "" {
 				var file io.Closer
-				cfg.Have, cfg.Emit, file, err = resumeResults("bench qcc-retrieval-1m", results, jsonlines.Read[qccbench.NeedleResult])
+				cfg.Have, cfg.Emit, file, err = resumeResults("bench qcc-retrieval-1m", results, qccbench.ReadNeedles)
 				if err != nil {
 					return nil, err
 				}

@@ -110,7 +110,7 @@ var rooms = []room{
 		"it walks the rooms below the façade"},
 	{"bench", []string{"backend", "cache", "backend/cpu", "internal/blockq", "internal/jsonlines", "internal/wholefile", "nn", "rclc", "state", "tensor"}, []string{"golang.org/x/sys"},
 		"measurements take any device and any decoder"},
-	{"bench/qccbench", []string{"backend", "bench", "grad", "internal/canon", "nn", "qcc", "qcc/lm", "state", "tensor"}, nil,
+	{"bench/qccbench", []string{"backend", "bench", "grad", "internal/canon", "internal/jsonlines", "nn", "qcc", "qcc/lm", "state", "tensor"}, nil,
 		"bounded and exact attention side by side"},
 	{"gonumblas", []string{"backend", "backend/cpu", "internal/canon", "tensor"}, []string{"gonum.org/v1/gonum"},
 		"a leaf: programs that do not want gonum do not get it"},

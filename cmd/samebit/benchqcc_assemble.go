@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"samebit/qcc/gate"
+)
+
+func makeQCCEvidence() *cobra.Command {
+	c := &cobra.Command{Use: "qcc-assemble REPORT...", Short: "Join reports into evidence for the gate",
+		Long: `Join reports of qcc-ruler and qcc-retrieval-1m into the JSON object that samebit gate
+judges, and print it. All must be of one --run-id, model and memory. Nothing is filled
+in: what no report says, and sections without a report, stay missing, which the gate
+refuses.`,
+		Example: "  samebit bench qcc-assemble ruler.json retrieval.json > evidence.json\n  samebit gate evidence.json",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("want at least one report")
+			}
+			return nil
+		}}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		reports := map[string][]byte{}
+		for _, name := range args {
+			if _, twice := reports[name]; twice {
+				return usagef("bench qcc-assemble: report %s is named twice", name)
+			}
+			data, err := readEvidence(c, name)
+			if err != nil {
+				return fmt.Errorf("bench qcc-assemble: %w", err)
+			}
+			reports[name] = data
+		}
+		out, err := gate.Assemble(reports)
+		if err != nil {
+			return fmt.Errorf("bench qcc-assemble: %w", err)
+		}
+		return printJSON(c.OutOrStdout(), out)
+	}
+	return c
+}
