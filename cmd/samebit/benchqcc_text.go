@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,6 +26,7 @@ type answerFlags struct {
 	mix                float64
 	exact, quality     bool
 	exactSet, exactWay int
+	memory             string // what the bounded model keeps, from open on
 }
 
 func (f *answerFlags) register(c *cobra.Command) {
@@ -60,17 +62,6 @@ func (f *answerFlags) check(c *cobra.Command) error {
 		}
 	}
 	return nil
-}
-
-// memory says what the bounded model keeps.
-func (f *answerFlags) memory() string {
-	switch {
-	case f.bounded.sieve != 0:
-		return fmt.Sprintf("sieve of %d rows", f.bounded.sieve)
-	case f.bounded.window != 0:
-		return fmt.Sprintf("window of %d rows, %d untrained codes", f.bounded.window, f.codes)
-	}
-	return "adapter " + filepath.Base(f.bounded.file)
 }
 
 // open loads the model, and makes the same one of bounded memory. Both, and text, hold
@@ -109,6 +100,7 @@ func (f *answerFlags) bound(c *cobra.Command, dev backend.Device, d *nn.Decoder)
 		if err != nil {
 			return nil, nil, err
 		}
+		f.memory = fmt.Sprintf("sieve of %d rows", f.bounded.sieve)
 		return s, func() { s.Close(); d.Close() }, nil
 	}
 	a, err := f.bounded.adapter(d)
@@ -131,6 +123,11 @@ func (f *answerFlags) bound(c *cobra.Command, dev backend.Device, d *nn.Decoder)
 	if err != nil {
 		return nil, nil, err
 	}
+	h := sha256.New() // a name is not enough: a run goes on with the same memory only
+	if _, err := a.WriteTo(h); err != nil {
+		return nil, nil, err
+	}
+	f.memory = fmt.Sprintf("window of %d rows, adapter sha256 %x", a.Config.Window, h.Sum(nil))
 	p, err := qcc.Patch(dev, d, a)
 	if err != nil {
 		return nil, nil, err
@@ -186,7 +183,7 @@ Without --adapter, --window and --sieve the window is 4,096 tokens.`,
 				return nil, err
 			}
 			defer close()
-			cfg.RunID, cfg.Memory = id, af.memory()
+			cfg.RunID, cfg.Memory = id, af.memory
 			bar := newBar("answering", false)
 			cfg.Progress = bar.rows
 			r, err := qccbench.RunRuler(c.Context(), dev, full, own, text, records, cfg)

@@ -25,8 +25,8 @@ var parts = map[string][]part{
 }
 
 // Assemble joins reports, by name, into evidence for [Audit]. Reports must be of one
-// run, model and memory, and fill different sections. A field that a report does not have stays
-// out, and so does a section without a report.
+// run, model and memory, and fill different sections. A field that a report does not
+// have stays out, and so does a section without a report.
 func Assemble(reports map[string][]byte) (map[string]any, error) {
 	out := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
