@@ -181,10 +181,7 @@ func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g G
 // prefill makes ids the runner's history, with the logits of the last, and returns
 // how many rows it did not have to run.
 func (m *Model) prefill(ctx context.Context, r *nn.Runner, ids []int32, progress func(done, total int)) (reused int, err error) {
-	rows := make([]state.Row, len(ids))
-	for i, id := range ids {
-		rows[i].Token = id
-	}
+	rows := state.Tokens(ids)
 	if m.patched != nil && m.patched.Exact() {
 		return 0, m.patched.Prefill(ctx, m.pool, r, rows, nn.RunnerConfig{ChunkRows: m.cfg.ChunkRows, Progress: progress})
 	}

@@ -276,7 +276,7 @@ func (a *Agent) resolve(ctx context.Context) (*Sender, error) {
 	if was == 0 {
 		s, err = a.fromIDs(ctx, ids, nil)
 	} else if err = a.fits(len(ids), 0); err == nil {
-		s, err = a.seen.Extend(ctx, tokenRows(ids[was:]))
+		s, err = a.seen.Extend(ctx, state.Tokens(ids[was:]))
 	}
 	if err != nil {
 		return nil, err
@@ -289,14 +289,6 @@ func (a *Agent) resolve(ctx context.Context) (*Sender, error) {
 
 func errPending(in *Inputs) error {
 	return fail(ErrPending, "pending", "inputs of %d rows are pending: record their continuation with Update, or give it up with Discard", len(in.rows))
-}
-
-func tokenRows(ids []int32) []state.Row {
-	rows := make([]state.Row, len(ids))
-	for i, id := range ids {
-		rows[i].Token = id
-	}
-	return rows
 }
 
 // Append adds ids to the state, without template, and retains the result; the
@@ -338,7 +330,7 @@ func (a *Agent) extend(ctx context.Context, encode func() ([]int32, error)) erro
 	if err := a.fits(s.Len(), len(ids)); err != nil {
 		return err
 	}
-	n, err := s.Extend(ctx, tokenRows(ids))
+	n, err := s.Extend(ctx, state.Tokens(ids))
 	if err != nil {
 		return err
 	}

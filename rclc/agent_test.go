@@ -220,7 +220,7 @@ func TestAgentLifecycle(t *testing.T) {
 		// A whole generation with its prompt.
 		r, stream, err := g.NewRunner()
 		g.must(err)
-		g.must(r.Append(bg, tokenRows(text[:9])))
+		g.must(r.Append(bg, state.Tokens(text[:9])))
 		snap, err := r.Snapshot()
 		g.must(err)
 		if n := g.forwards(func() { g.must(a.Record(bg, text[:11], snap)) }); n != 2 {

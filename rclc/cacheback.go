@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"samebit/backend"
+	"samebit/state"
 )
 
 // CacheBack scores a position by the attention that the request's rows pay to it,
@@ -156,7 +157,7 @@ func (r rule) scores(ctx context.Context, s *Sender, request []int32) ([]float32
 		return nil, fail(ErrContext, "context_limit", "%d positions and a request of %d exceed the model's context of %d: shorten the request or the sender", s.Len(), len(request), c)
 	}
 	v := newVotes(s.Len(), len(request), m.Info.Heads, m.Info.KVHeads, r.square)
-	if err := s.capture(ctx, s.Len(), appendTokens(nil, request), &v.gauge); err != nil {
+	if err := s.capture(ctx, s.Len(), state.Tokens(request), &v.gauge); err != nil {
 		return nil, err
 	}
 	return v.scores()

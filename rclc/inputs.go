@@ -196,7 +196,7 @@ func (a *Agent) Update(ctx context.Context, in *Inputs, g Generation) error {
 			return fail(ErrState, "vocab_range", "id %d of %d new ones is %d: want ids of the vocabulary", i, len(g.IDs), id)
 		}
 	}
-	rows := slices.Concat(in.rows, tokenRows(g.IDs))
+	rows := slices.Concat(in.rows, state.Tokens(g.IDs))
 	snap := g.Snap
 	if snap == nil {
 		if base := in.hold(); base != nil {

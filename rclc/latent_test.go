@@ -65,7 +65,7 @@ func rerun(t testing.TB, m *Model, rows []state.Row, request []int32, steps int)
 		t.Fatal(err)
 	}
 	for range steps {
-		all := append(appendTokens(slices.Clone(rows), request), thoughts...)
+		all := slices.Concat(rows, state.Tokens(request), thoughts)
 		err := m.scratch(func(r *nn.Runner) error {
 			h, err := appended(bg, r, all)
 			if err == nil {

@@ -102,7 +102,7 @@ func (p Plan) Assemble(m *Model, d Delivery) (rows []state.Row, inherited int, e
 		return nil, 0, fail(ErrReceiverFull, "receiver_no_space", "%d received rows, a prompt of %d and an allowance of %d exceed the limit of %d by %d: shorten the prompt, allow fewer tokens or send less",
 			n, len(p.Prompt), p.Allowance, p.Limit, n+len(p.Prompt)+p.Allowance-p.Limit)
 	}
-	rows = appendTokens(rows, p.Prompt[:p.At])
+	rows = append(rows, state.Tokens(p.Prompt[:p.At])...)
 	for i, msg := range d.Messages {
 		r, err := msg.Rows(m)
 		if err != nil {
@@ -111,7 +111,7 @@ func (p Plan) Assemble(m *Model, d Delivery) (rows []state.Row, inherited int, e
 		rows = append(rows, r...)
 	}
 	inherited = len(rows)
-	return appendTokens(rows, p.Prompt[p.At:]), inherited, nil
+	return append(rows, state.Tokens(p.Prompt[p.At:])...), inherited, nil
 }
 
 // check refuses a plan that no receiver of the model could follow.
@@ -128,12 +128,4 @@ func (p Plan) check(m *Model) error {
 		}
 	}
 	return nil
-}
-
-// appendTokens appends the rows of ids.
-func appendTokens(rows []state.Row, ids []int32) []state.Row {
-	for _, id := range ids {
-		rows = append(rows, state.Row{Token: id})
-	}
-	return rows
 }

@@ -60,7 +60,7 @@ func TestReasonersFromOutside(t *testing.T) {
 			{"reason_model", appendRows(3, func(s *Sender) { s.Model = varied(s.Model, func(*Model) {}) })},
 			{"reason_state", func(ctx context.Context, s *Sender, _ int, request []int32) (*Sender, error) {
 				// It feeds the request, and keeps what that left.
-				g, err := s.Extend(ctx, appendTokens(nil, []int32{7}))
+				g, err := s.Extend(ctx, state.Tokens([]int32{7}))
 				if err == nil {
 					g.Rows[len(g.Rows)-1] = state.Row{Token: -1, Vec: make([]float32, s.Model.Info.Hidden)}
 					g.Latent, g.LastHidden = s.Latent+1, nil

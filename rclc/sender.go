@@ -34,11 +34,7 @@ type Sender struct {
 
 // FromTokens runs ids from an empty sequence.
 func FromTokens(ctx context.Context, m *Model, ids []int32) (*Sender, error) {
-	rows := make([]state.Row, len(ids))
-	for i, id := range ids {
-		rows[i].Token = id
-	}
-	return FromRows(ctx, m, rows)
+	return FromRows(ctx, m, state.Tokens(ids))
 }
 
 // FromText is FromTokens of text from outside: what it spells are characters.

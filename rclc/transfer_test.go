@@ -84,7 +84,7 @@ func script(seed uint64, n, vocab int) []int32 {
 // mixedRows draws rows of which every fifth is continuous.
 func mixedRows(seed uint64, n int, m *Model) []state.Row {
 	r := rand.New(rand.NewPCG(seed, 12))
-	rows := appendTokens(nil, script(seed, n, m.Info.Vocab))
+	rows := state.Tokens(script(seed, n, m.Info.Vocab))
 	for i := 4; i < n; i += 5 {
 		rows[i] = state.Row{Token: -1, Vec: make([]float32, m.Info.Hidden)}
 		for k := range rows[i].Vec {
@@ -206,7 +206,7 @@ func TestBlocksOfWeights(t *testing.T) {
 	v := newVotes(long, request, m.Info.Heads, m.Info.KVHeads, true)
 	take := v.layer
 	v.layer = func(sum, square [][]float32) { take(sum, square); firsts = append(firsts, v.layers) }
-	if err := s.capture(bg, long, appendTokens(nil, ids[long:]), &v.gauge); err != nil {
+	if err := s.capture(bg, long, state.Tokens(ids[long:]), &v.gauge); err != nil {
 		t.Fatal(err)
 	}
 	got, err := v.scores()
@@ -239,7 +239,7 @@ func TestBlocksOfWeights(t *testing.T) {
 	r.Ctx().Weights = func(c *nn.Ctx, layer, _ int, x tensor.Tensor) {
 		parts[layer].take(c.Stream, r.Len()-1-long, x)
 	}
-	if err := r.AppendHidden(bg, appendTokens(nil, ids[long:]), func(int, []float32) {}); err != nil {
+	if err := r.AppendHidden(bg, state.Tokens(ids[long:]), func(int, []float32) {}); err != nil {
 		t.Fatal(err)
 	}
 	want, err := w.scores()

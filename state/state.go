@@ -40,6 +40,21 @@ type Row struct {
 	Vec   []float32
 }
 
+// Tokens are the rows of lists of tokens, one list after the other.
+func Tokens(ids ...[]int32) []Row {
+	n := 0
+	for _, l := range ids {
+		n += len(l)
+	}
+	rows := make([]Row, 0, n)
+	for _, l := range ids {
+		for _, id := range l {
+			rows = append(rows, Row{Token: id})
+		}
+	}
+	return rows
+}
+
 // State is everything a sequence remembers. A pass over rows is Begin, ops that
 // write where the Seg says, and Commit; a pass that is given up before Commit
 // leaves the state as it was.

@@ -164,10 +164,7 @@ func losses(ctx context.Context, c *nn.Ctx, pool *state.Pool, dec *nn.Decoder, i
 		return nil, 0, err
 	}
 	defer st.Release()
-	rows := make([]state.Row, len(ids)-1)
-	for i := range rows {
-		rows[i] = state.Row{Token: ids[i]}
-	}
+	rows := state.Tokens(ids[:len(ids)-1])
 	out := make([]float64, 0, len(ids)-at)
 	greedy, all := 0, true
 	for done := 0; done < len(rows); {

@@ -71,11 +71,7 @@ func (w *writer) start(ctx context.Context, d *nn.Decoder, ids []int32) (*nn.Run
 }
 
 func (w *writer) read(ctx context.Context, r *nn.Runner, ids []int32) error {
-	rows := make([]state.Row, len(ids))
-	for i := range rows {
-		rows[i].Token = ids[i]
-	}
-	return r.Append(ctx, rows)
+	return r.Append(ctx, state.Tokens(ids))
 }
 
 // room refuses texts that leave no room for an answer.

@@ -131,10 +131,7 @@ func RunRetrofit(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc.
 		return r, err
 	}
 	for _, ids := range texts {
-		rows := make([]state.Row, len(ids))
-		for i, id := range ids {
-			rows[i].Token = id
-		}
+		rows := state.Tokens(ids)
 		var whole, beyond Fidelity
 		for _, part := range []struct {
 			f    *Fidelity

@@ -287,11 +287,7 @@ func RunRetrieval(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc
 	}
 	arm := func(d *nn.Decoder) func(ids []int32) ([]float32, error) {
 		return func(ids []int32) ([]float32, error) {
-			rows := make([]state.Row, len(ids))
-			for i := range rows {
-				rows[i].Token = ids[i]
-			}
-			return p.last(d, rows, c.Chunk)
+			return p.last(d, state.Tokens(ids), c.Chunk)
 		}
 	}
 	both := arms{own: arm(p.own.Decoder)}

@@ -261,10 +261,7 @@ func RunPerplexity(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qc
 		d.Close()
 		return r, err
 	}
-	rows := make([]state.Row, len(ids)-1)
-	for i := range rows {
-		rows[i].Token = ids[i]
-	}
+	rows := state.Tokens(ids[:len(ids)-1])
 	for j, m := range []*nn.Decoder{p.own.Decoder, p.full} {
 		l := Likelihood{Buckets: make([]float64, 4)}
 		var n [4]float64

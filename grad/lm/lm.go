@@ -221,9 +221,7 @@ func (t *Trainer) Pass(ctx context.Context, sequences [][]int32, loss func(*Pass
 func (t *Trainer) take(ctx context.Context, sequences [][]int32, rows int, learn bool, loss func(*Pass) error) error {
 	tokens := make([][]state.Row, len(sequences))
 	for i, q := range sequences {
-		for _, id := range q {
-			tokens[i] = append(tokens[i], state.Row{Token: id})
-		}
+		tokens[i] = state.Tokens(q)
 	}
 	// Up to the last stage nothing is kept but the rows in between.
 	in := make([][][]state.Row, len(t.stages))

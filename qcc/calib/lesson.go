@@ -68,12 +68,9 @@ func (r *reader) final(ctx context.Context, d *nn.Decoder, tokens []int32, from 
 		return nil, fmt.Errorf("calib: %w", err)
 	}
 	defer st.Release()
-	seqs := []nn.Seq{{State: st, Want: nn.WantRows, NeedHidden: true, NoLogits: true}}
-	for i, id := range tokens {
-		seqs[0].In = append(seqs[0].In, state.Row{Token: id})
-		if i >= from {
-			seqs[0].At = append(seqs[0].At, i)
-		}
+	seqs := []nn.Seq{{State: st, In: state.Tokens(tokens), Want: nn.WantRows, NeedHidden: true, NoLogits: true}}
+	for i := from; i < len(tokens); i++ {
+		seqs[0].At = append(seqs[0].At, i)
 	}
 	if err := d.Forward(ctx, r.c, seqs); err != nil {
 		return nil, fmt.Errorf("calib: %w", err)

@@ -158,14 +158,6 @@ func (r *run) adapter(m memory) (*qcc.Adapter, error) {
 	return qcc.NewAdapter(d, qcc.Retrofit{KV: qcc.KVRepeat, Config: c}, r.cfg.Seed)
 }
 
-func rowsOf(ids []int32) []state.Row {
-	out := make([]state.Row, len(ids))
-	for i, id := range ids {
-		out[i].Token = id
-	}
-	return out
-}
-
 // stateBytes is what a saved state holds: content, without what pages leave unused.
 func stateBytes(s state.State) (int64, error) {
 	snap, err := s.Snapshot()
@@ -195,7 +187,7 @@ func ask(ctx context.Context, r *nn.Runner, q question) (bool, error) {
 
 func answers(ctx context.Context, r *nn.Runner, q question) (bool, error) {
 	right := true
-	in := rowsOf(append(slices.Clone(q.ask), q.answer[:len(q.answer)-1]...))
+	in := state.Tokens(q.ask, q.answer[:len(q.answer)-1])
 	err := r.AppendAll(ctx, in, func(i int, logits []float32) {
 		if at := i - len(q.ask) + 1; at >= 0 && !q.given[at] && best(logits) != int(q.answer[at]) {
 			right = false
@@ -223,7 +215,7 @@ func (r *run) compiled(ctx context.Context, full *nn.Runner, s backend.Stream, q
 	}
 	defer f.Close()
 	last := len(q.ask) - 1
-	if err := f.Append(ctx, rowsOf(q.ask[:last])); err != nil {
+	if err := f.Append(ctx, state.Tokens(q.ask[:last])); err != nil {
 		return false, 0, err
 	}
 	c, err := qcc.Compile(ctx, r.m.Decoder, f, qcc.CompileConfig{Budget: budget, Queries: max(1, last)})

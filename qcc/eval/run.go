@@ -406,7 +406,7 @@ func (r *run) item(ctx context.Context, c cell, index int) error {
 			if j.dec == r.m.Decoder {
 				whole = k
 			}
-			err = k.Append(ctx, rowsOf(it.context))
+			err = k.Append(ctx, state.Tokens(it.context))
 		}
 		if err == nil {
 			j.Tokens = len(it.context)

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"samebit/nn"
+	"samebit/state"
 )
 
 // Fidelity is how near a memory comes to the full cache on a text: means over its
@@ -29,7 +30,7 @@ type student struct {
 func (r *run) text(ctx context.Context, index int) error {
 	n := r.cfg.TextRows
 	ids := r.cfg.Text[index*n : (index+1)*n]
-	in := rowsOf(ids[:n-1])
+	in := state.Tokens(ids[:n-1])
 	left, err := r.lacking(cell{Text, n, 0}, index)
 	if err != nil || len(left) == 0 {
 		return err

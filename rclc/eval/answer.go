@@ -51,7 +51,7 @@ func (r *receiver) around(c *Case, p Placement) (before, after []state.Row, err 
 	if p == BeforePrompt {
 		a, b = nil, a
 	}
-	return rows(a), append(rows(b), rows(r.tok.EncodePlain(nil, c.Begin))...), nil
+	return state.Tokens(a), state.Tokens(b, r.tok.EncodePlain(nil, c.Begin)), nil
 }
 
 // text returns the rows of a prompt that has the evidence as text.
@@ -61,7 +61,7 @@ func (r *receiver) text(evidence string, c *Case) ([]state.Row, error) {
 		user = "Evidence:\n" + evidence + "\nQuestion: " + c.Question
 	}
 	ids, _, err := r.model.Chat(messages(user), true, "")
-	return rows(ids, r.tok.EncodePlain(nil, c.Begin)), err
+	return state.Tokens(ids, r.tok.EncodePlain(nil, c.Begin)), err
 }
 
 // summary returns the rows by which a sender is asked for what another needs.
@@ -70,7 +70,7 @@ func (r *receiver) summary(document string, c *Case) ([]state.Row, error) {
 		{Role: "system", Content: "Copy from the text what helps to answer the question. Write nothing else."},
 		{Role: "user", Content: "Text:\n" + document + "\nQuestion: " + c.Question},
 	}, true, "")
-	return rows(ids), err
+	return state.Tokens(ids), err
 }
 
 func messages(user string) []jinja.Message {
@@ -126,15 +126,4 @@ func (r *receiver) generate(ctx context.Context, in []state.Row, n int, stop str
 		}
 	}
 	return ids, nil
-}
-
-// rows are the rows of tokens.
-func rows(ids ...[]int32) []state.Row {
-	var out []state.Row
-	for _, l := range ids {
-		for _, id := range l {
-			out = append(out, state.Row{Token: id})
-		}
-	}
-	return out
 }

@@ -326,7 +326,7 @@ func (r *run) answers(ctx context.Context, i int, c *Case, ids [][]int32, work [
 			p := slices.Clone(before)
 			for d, kept := range v.Spans {
 				for _, s := range kept {
-					p = append(p, rows(ids[d][s[0]:s[1]])...)
+					p = append(p, state.Tokens(ids[d][s[0]:s[1]])...)
 				}
 			}
 			prompts[k] = append(p, after...)
