@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 
@@ -58,7 +57,7 @@ func pack(e Entry, s state.Snapshot) (*packed, error) {
 			}
 			tok, width = -1, len(r.Vec)
 			n++
-			vecs = append(vecs, littleEndian(r.Vec)...)
+			vecs = append(vecs, checkpoint.LittleEndian(r.Vec)...)
 		}
 		tokens = binary.LittleEndian.AppendUint32(tokens, uint32(tok))
 	}
@@ -70,20 +69,11 @@ func pack(e Entry, s state.Snapshot) (*packed, error) {
 		if strings.HasPrefix(name, "rows.") || t.DType() != tensor.F32 && t.DType() != tensor.BF16 {
 			return fmt.Errorf("cache: storing tensor %q of %v: names under rows. and types but F32 and BF16 have no place in an entry", name, t)
 		}
-		dim := t.Shape()
-		if half, ok := t.Halves(); ok && t.Contiguous() {
-			b := make([]byte, 0, 2*len(half))
-			for _, h := range half {
-				b = binary.LittleEndian.AppendUint16(b, h)
-			}
-			p.add(name, checkpoint.BF16, dim, b)
-			return nil
+		v, err := checkpoint.FromTensor(name, t)
+		if err != nil {
+			return fmt.Errorf("cache: storing tensor %q: %w", name, err)
 		}
-		v, ok := t.F32()
-		if !ok {
-			return fmt.Errorf("cache: storing tensor %q: %v is not contiguous host memory", name, t)
-		}
-		p.add(name, checkpoint.F32, dim, littleEndian(v))
+		p.add(v.Name, v.Type, v.Shape, v.Data)
 		return nil
 	})
 	if err != nil {
@@ -253,15 +243,6 @@ func checked(set *checkpoint.Set, name string) (checkpoint.Entry, error) {
 		return t, fmt.Errorf("cache: %s: tensor %.60q does not have the checksum it was written with: %w", set.Path(), name, errDamaged)
 	}
 	return t, nil
-}
-
-// littleEndian copies values as files have them.
-func littleEndian(v []float32) []byte {
-	b := make([]byte, 4*len(v))
-	for i, x := range v {
-		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
-	}
-	return b
 }
 
 func unhex(dst []byte, s string) bool {

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"samebit/tensor"
 )
@@ -55,7 +56,7 @@ func (e Entry) View() (tensor.Tensor, error) {
 	if dt == tensor.Invalid {
 		return tensor.Tensor{}, fmt.Errorf("checkpoint: view tensor %q: type %v has no tensor form", clip(e.Name), e.Type)
 	}
-	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 && dt != tensor.I8 && dt != tensor.U8 {
+	if bigEndian && dt != tensor.I8 && dt != tensor.U8 {
 		return tensor.Tensor{}, fmt.Errorf("checkpoint: view tensor %q: %v bytes are little-endian and this machine is not: decode with Float32s", clip(e.Name), e.Type)
 	}
 	if err := e.check(); err != nil {
@@ -70,4 +71,36 @@ func (e Entry) View() (tensor.Tensor, error) {
 		return tensor.Tensor{}, fmt.Errorf("checkpoint: view tensor %q: %w", clip(e.Name), err)
 	}
 	return t, nil
+}
+
+var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// LittleEndian is v as files have it, without a copy where the machine has it so.
+func LittleEndian[E float32 | int32 | uint32 | uint16](v []E) []byte {
+	b := tensor.AsBytes(v)
+	if !bigEndian || len(v) == 0 {
+		return b
+	}
+	b = slices.Clone(b)
+	for i, size := 0, len(b)/len(v); i < len(b); i += size {
+		slices.Reverse(b[i : i+size])
+	}
+	return b
+}
+
+// FromTensor is an entry with a copy of t's values, the reverse of [Entry.View]. It
+// takes contiguous tensors of F32 and BF16 in this process's memory.
+func FromTensor(name string, t tensor.Tensor) (Entry, error) {
+	e := Entry{Name: name, Type: F32, Shape: t.Shape()}
+	half, ok := t.Halves()
+	if ok = ok && t.DType() == tensor.BF16; ok {
+		e.Type, e.Data = BF16, LittleEndian(half)
+	} else if v, f32 := t.F32(); f32 {
+		ok, e.Data = true, LittleEndian(v)
+	}
+	if !ok || !t.Contiguous() {
+		return Entry{}, fmt.Errorf("checkpoint: tensor %q: %v is not contiguous host memory of F32 or BF16", clip(name), t)
+	}
+	e.Data = slices.Clone(e.Data)
+	return e, nil
 }

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"encoding/binary"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"samebit/tensor"
@@ -45,4 +46,37 @@ func TestView(t *testing.T) {
 	wantMessage(t, err, `"w"`, "needs 8")
 	_, err = Entry{"w", F32, []int{1, 1, 1, 1, 1}, make([]byte, 4)}.View()
 	wantMessage(t, err, `"w"`)
+}
+
+// What an entry of a tensor holds is what View gives back, of both types and in any
+// shape, and no memory of the tensor's.
+func TestFromTensor(t *testing.T) {
+	for _, dt := range []tensor.DType{tensor.F32, tensor.BF16} {
+		raw := make([]byte, dt.Bytes(2*3))
+		for i := range raw {
+			raw[i] = byte(37 * i)
+		}
+		x, err := tensor.New(tensor.Bytes(raw), 0, dt, 2, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := FromTensor("x", x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Clone(raw)
+		clear(raw)
+		if v, err := e.View(); err == nil { // not on a machine of the other byte order
+			if got, ok := v.Raw(); !ok || v.DType() != dt || !slices.Equal(v.Shape(), []int{2, 3}) || !slices.Equal(got, want) {
+				t.Errorf("%v: got %v of %v, want %v", dt, got, v, want)
+			}
+		}
+		if _, err := FromTensor("y", x.Cols(0, 1)); err == nil {
+			t.Errorf("%v: an entry of a column", dt)
+		}
+	}
+	x, _ := tensor.New(tensor.Bytes(make([]byte, 8)), 0, tensor.F16, 4)
+	if _, err := FromTensor("half", x); err == nil {
+		t.Error("an entry of an F16 tensor")
+	}
 }

@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"math"
-	"slices"
 	"strconv"
 
 	"samebit/checkpoint"
@@ -42,9 +40,7 @@ func (r *Runner) Save(w io.Writer) error {
 		if row.Vec != nil {
 			id = -1
 			n++
-			for _, v := range row.Vec {
-				vecs = binary.LittleEndian.AppendUint32(vecs, math.Float32bits(v))
-			}
+			vecs = append(vecs, checkpoint.LittleEndian(row.Vec)...)
 		}
 		tokens = binary.LittleEndian.AppendUint32(tokens, uint32(id))
 	}
@@ -53,14 +49,9 @@ func (r *Runner) Save(w io.Writer) error {
 		list = append(list, checkpoint.Entry{Name: vecsName, Type: checkpoint.F32, Shape: []int{n, r.dec.Hidden}, Data: vecs})
 	}
 	err = snap.Save(func(name string, t tensor.Tensor) error {
-		b, _ := t.Raw()
-		dim := t.Shape()
-		typ := checkpoint.F32
-		if t.DType() == tensor.BF16 {
-			typ = checkpoint.BF16
-		}
-		list = append(list, checkpoint.Entry{Name: name, Type: typ, Shape: dim, Data: slices.Clone(b)})
-		return nil
+		e, err := checkpoint.FromTensor(name, t)
+		list = append(list, e)
+		return err
 	})
 	if err != nil {
 		return err

@@ -2,12 +2,10 @@ package qcc
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"samebit/checkpoint"
@@ -123,9 +121,9 @@ func (a *Adapter) check() error {
 // clone copies the parameters that a configuration has.
 func (p *Params) clone(c Config) *Params {
 	q := &Params{}
-	to := q.fields(c)
-	for i, f := range p.fields(c) {
-		*to[i].v = slices.Clone(*f.v)
+	to := q.Named(c)
+	for i, f := range p.Named(c) {
+		*to[i].Values = slices.Clone(*f.Values)
 	}
 	return q
 }
@@ -160,12 +158,8 @@ func (a *Adapter) WriteTo(w io.Writer) (int64, error) {
 	}
 	var list []checkpoint.Entry
 	for i, p := range a.Params {
-		for _, f := range p.fields(c) {
-			data := make([]byte, 0, 4*len(*f.v))
-			for _, x := range *f.v {
-				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
-			}
-			list = append(list, checkpoint.Entry{Name: tensorName(a.Layers[i], f.name), Type: checkpoint.F32, Shape: f.dim, Data: data})
+		for _, f := range p.Named(c) {
+			list = append(list, checkpoint.Entry{Name: tensorName(a.Layers[i], f.Name), Type: checkpoint.F32, Shape: f.Dim, Data: checkpoint.LittleEndian(*f.Values)})
 		}
 	}
 	n := &counter{w: w}
@@ -244,7 +238,7 @@ func ReadAdapter(r io.Reader) (*Adapter, error) {
 	used := 0
 	for _, l := range a.Layers {
 		p := &Params{}
-		for _, f := range p.fields(*c) {
+		for _, f := range p.Named(*c) {
 			n, err := a.fill(set, l, f)
 			if err != nil {
 				return nil, err
@@ -271,29 +265,29 @@ const mostDefaults = 1 << 22
 
 // fill reads a parameter, or gives it what it begins with, and returns how many
 // tensors it used.
-func (a *Adapter) fill(set *checkpoint.Set, layer int, f field) (int, error) {
-	name := tensorName(layer, f.name)
+func (a *Adapter) fill(set *checkpoint.Set, layer int, f Named) (int, error) {
+	name := tensorName(layer, f.Name)
 	info, ok := set.Info(name)
 	if !ok {
-		switch f.name {
+		switch f.Name {
 		case "codes", "mix_logits", "gate.weight", "gate.bias", "beta.weight", "beta.bias", "decay.weight", "decay.bias":
 			return 0, fmt.Errorf("qcc: adapter: no tensor %s: %w", name, checkpoint.ErrCorrupt)
 		}
 		n := 1
-		for _, d := range f.dim {
+		for _, d := range f.Dim {
 			if n *= d; n > mostDefaults {
-				return 0, fmt.Errorf("qcc: adapter: no tensor %s, and %v values are too many to begin with: %w", name, f.dim, checkpoint.ErrCorrupt)
+				return 0, fmt.Errorf("qcc: adapter: no tensor %s, and %v values are too many to begin with: %w", name, f.Dim, checkpoint.ErrCorrupt)
 			}
 		}
-		*f.v = f.first(a.Config, uint64(layer))
+		*f.Values = f.first(a.Config, uint64(layer))
 		return 0, nil
 	}
-	if info.Type != checkpoint.F32 || !slices.Equal(info.Shape, f.dim) {
-		return 0, fmt.Errorf("qcc: adapter: tensor %s is %v%v, the configuration wants F32%v: %w", name, info.Type, info.Shape, f.dim, ErrShape)
+	if info.Type != checkpoint.F32 || !slices.Equal(info.Shape, f.Dim) {
+		return 0, fmt.Errorf("qcc: adapter: tensor %s is %v%v, the configuration wants F32%v: %w", name, info.Type, info.Shape, f.Dim, ErrShape)
 	}
 	e, err := set.Tensor(name)
 	if err == nil {
-		*f.v, err = e.Float32s()
+		*f.Values, err = e.Float32s()
 	}
 	return 1, err
 }

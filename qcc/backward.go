@@ -81,20 +81,20 @@ func (l *Layer) Backward(ctx context.Context, d *Params, dIn, in Block, dOut []f
 }
 
 // gradients are the fields of d that are wanted.
-func (l *Layer) gradients(d *Params) ([]field, error) {
+func (l *Layer) gradients(d *Params) ([]Named, error) {
 	if err := l.Config.Trainable(); err != nil {
 		return nil, err
 	}
 	if d == nil {
 		return nil, nil
 	}
-	var to []field
-	for _, f := range d.fields(l.Config) {
-		if *f.v == nil {
+	var to []Named
+	for _, f := range d.Named(l.Config) {
+		if *f.Values == nil {
 			continue
 		}
-		if len(*f.v) != f.size() {
-			return nil, fmt.Errorf("qcc: gradient of %s has %d values, the configuration wants %v: %w", f.name, len(*f.v), f.dim, ErrShape)
+		if len(*f.Values) != f.Size() {
+			return nil, fmt.Errorf("qcc: gradient of %s has %d values, the configuration wants %v: %w", f.Name, len(*f.Values), f.Dim, ErrShape)
 		}
 		to = append(to, f)
 	}
@@ -126,18 +126,18 @@ func (t *trainer) open(l *Layer) error {
 	t.mixer, t.of = *l.mixer, map[string]*grad.Param{}
 	t.mixer.Archive.Active = 0
 	to := t.mixer.tensors()
-	for _, f := range new(Params).fields(l.Config) {
-		v := make([]float32, f.size())
-		d.stream.Read(tensor.AsBytes(v), *to[f.name])
+	for _, f := range new(Params).Named(l.Config) {
+		v := make([]float32, f.Size())
+		d.stream.Read(tensor.AsBytes(v), *to[f.Name])
 		if err := d.stream.Sync(); err != nil {
 			return err
 		}
-		use, err := d.upload(v, f.dim...)
+		use, err := d.upload(v, f.Dim...)
 		if err != nil {
 			return err
 		}
-		*to[f.name] = use
-		if t.of[f.name], err = p.AddTensor(f.name, use, grad.Plain, v); err != nil {
+		*to[f.Name] = use
+		if t.of[f.Name], err = p.AddTensor(f.Name, use, grad.Plain, v); err != nil {
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func (t *trainer) close() {
 }
 
 // backward runs a pass on a tape and takes it back.
-func (t *trainer) backward(l *Layer, seg backend.Seg, to []field, dIn, in Block, dOut []float32) error {
+func (t *trainer) backward(l *Layer, seg backend.Seg, to []Named, dIn, in Block, dOut []float32) error {
 	s, err := l.dev.NewStream()
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (t *trainer) backward(l *Layer, seg backend.Seg, to []field, dIn, in Block,
 		return err
 	}
 	for _, f := range to { // the sums go on where they are
-		t.device.stream.Write(t.of[f.name].Grad, tensor.AsBytes(*f.v))
+		t.device.stream.Write(t.of[f.Name].Grad, tensor.AsBytes(*f.Values))
 	}
 	if err := t.device.stream.Sync(); err != nil {
 		return err
@@ -213,14 +213,14 @@ func (t *trainer) backward(l *Layer, seg backend.Seg, to []field, dIn, in Block,
 	}
 	got := make([][]float32, len(to))
 	for i, f := range to {
-		got[i] = make([]float32, f.size())
-		t.device.stream.Read(tensor.AsBytes(got[i]), t.of[f.name].Grad)
+		got[i] = make([]float32, f.Size())
+		t.device.stream.Read(tensor.AsBytes(got[i]), t.of[f.Name].Grad)
 	}
 	if err := t.device.stream.Sync(); err != nil {
 		return err
 	}
 	for i, f := range to { // from here on nothing fails
-		copy(*f.v, got[i])
+		copy(*f.Values, got[i])
 	}
 	for i, v := range dx {
 		dIn.Hidden[i] += v

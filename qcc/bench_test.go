@@ -26,9 +26,9 @@ func BenchmarkLayer(b *testing.B) {
 					b.Fatal(err)
 				}
 				pr := &Projections{}
-				for _, f := range pr.fields(c)[:4] {
-					*f.v = make([]float32, f.size())
-					Uniform(*f.v, 4, f.name, 0.06)
+				for _, f := range pr.named(c)[:4] {
+					*f.Values = make([]float32, f.Size())
+					Uniform(*f.Values, 4, f.Name, 0.06)
 				}
 				l, err := New(dev, c, pr, p)
 				if err != nil {

@@ -214,9 +214,9 @@ func layerOf(t *testing.T, c Config) (*Projections, *Params) {
 		t.Fatal(err)
 	}
 	pr := &Projections{}
-	for _, f := range pr.fields(c)[:4] {
-		*f.v = make([]float32, f.size())
-		Uniform(*f.v, 4, f.name, 0.3)
+	for _, f := range pr.named(c)[:4] {
+		*f.Values = make([]float32, f.Size())
+		Uniform(*f.Values, 4, f.Name, 0.3)
 	}
 	return pr, p
 }

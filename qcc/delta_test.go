@@ -72,15 +72,15 @@ type delta64 struct {
 	p map[string][]float64
 }
 
-func newDelta64(c Config, lists ...[]field) *delta64 {
+func newDelta64(c Config, lists ...[]Named) *delta64 {
 	l := &delta64{c, map[string][]float64{}}
 	for _, list := range lists {
 		for _, f := range list {
-			v := make([]float64, len(*f.v))
-			for i, x := range *f.v {
+			v := make([]float64, len(*f.Values))
+			for i, x := range *f.Values {
 				v[i] = float64(x)
 			}
-			l.p[f.name] = v
+			l.p[f.Name] = v
 		}
 	}
 	return l
@@ -196,7 +196,7 @@ func TestDeltaMeaning(t *testing.T) {
 		}
 		const rows = 11
 		x, dy := noise(r, rows*c.Hidden), noise(r, rows*c.Hidden)
-		wide := newDelta64(c, p.fields(c), pr.fields(c), []field{{"x", &x, nil}})
+		wide := newDelta64(c, p.Named(c), pr.named(c), []Named{{"x", &x, nil}})
 		// float32 of sums of some ten terms of order 1
 		near(t, fmt.Sprintf("seed %d: outputs", seed), forward(t, l, x, nil), wide.forward(wide.p["x"]), 1e-5)
 
@@ -208,11 +208,11 @@ func TestDeltaMeaning(t *testing.T) {
 			}
 			return s
 		}
-		for _, f := range append(d.fields(c), field{"x", &dx, nil}) {
-			slopes := make([]float64, len(*f.v))
+		for _, f := range append(d.Named(c), Named{"x", &dx, nil}) {
+			slopes := make([]float64, len(*f.Values))
 			for i := range slopes {
 				const h = 0x1p-13
-				v := &wide.p[f.name][i]
+				v := &wide.p[f.Name][i]
 				was := *v
 				*v = was + h
 				up := loss()
@@ -220,9 +220,9 @@ func TestDeltaMeaning(t *testing.T) {
 				slopes[i] = (up - loss()) / (2 * h)
 				*v = was
 			}
-			near(t, fmt.Sprintf("seed %d: gradient of %s", seed, f.name), *f.v, slopes, 2e-4)
+			near(t, fmt.Sprintf("seed %d: gradient of %s", seed, f.Name), *f.Values, slopes, 2e-4)
 			if !slices.ContainsFunc(slopes, func(x float64) bool { return x != 0 }) {
-				t.Errorf("seed %d: %s has no slope anywhere", seed, f.name)
+				t.Errorf("seed %d: %s has no slope anywhere", seed, f.Name)
 			}
 		}
 		l.Close()

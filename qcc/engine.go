@@ -29,9 +29,9 @@ func newEngine(dev backend.Device, c Config, p *Params, pr *Projections) (*engin
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{device: d, mixer: m, id: digest(c, p.fields(c))}
+	e := &engine{device: d, mixer: m, id: digest(c, p.Named(c))}
 	if pr != nil {
-		e.id = digest(c, p.fields(c), pr.fields(c))
+		e.id = digest(c, p.Named(c), pr.named(c))
 	}
 	if e.pool, err = state.NewPool(dev, 0); err != nil {
 		d.close()
@@ -44,15 +44,15 @@ func newEngine(dev backend.Device, c Config, p *Params, pr *Projections) (*engin
 func (m *Mixer) project(d *device, pr *Projections) error {
 	to := map[string]*backend.Weight{"q": &m.Q, "k": &m.K, "v": &m.V, "o": &m.O}
 	bias := map[string]*tensor.Tensor{"bq": &m.BQ, "bk": &m.BK, "bv": &m.BV, "bo": &m.BO}
-	for _, f := range pr.fields(m.Config) {
-		if len(*f.v) != f.size() {
-			return fmt.Errorf("qcc: projection %s has %d values, the configuration wants %v: %w", f.name, len(*f.v), f.dim, ErrShape)
+	for _, f := range pr.named(m.Config) {
+		if len(*f.Values) != f.Size() {
+			return fmt.Errorf("qcc: projection %s has %d values, the configuration wants %v: %w", f.Name, len(*f.Values), f.Dim, ErrShape)
 		}
 		var err error
-		if w := to[f.name]; w != nil {
-			*w, err = d.pack(*f.v, f.dim[0], f.dim[1])
+		if w := to[f.Name]; w != nil {
+			*w, err = d.pack(*f.Values, f.Dim[0], f.Dim[1])
 		} else {
-			*bias[f.name], err = d.upload(*f.v, f.dim...)
+			*bias[f.Name], err = d.upload(*f.Values, f.Dim...)
 		}
 		if err != nil {
 			return err

@@ -21,8 +21,8 @@ var gradNames = map[string]string{"codes": "codes", "mix_logits": "mix_logits", 
 // zeros is a set of gradients to add to.
 func zeros(c Config) *Params {
 	p := &Params{}
-	for _, f := range p.fields(c) {
-		*f.v = make([]float32, f.size())
+	for _, f := range p.Named(c) {
+		*f.Values = make([]float32, f.Size())
 	}
 	return p
 }
@@ -54,8 +54,8 @@ func TestGradientTraces(t *testing.T) {
 			}
 			near(t, tr.ID+" hidden", dx, want.Grads["hidden"].f64(), tr.Tolerance.Float32)
 			of := map[string][]float32{}
-			for _, f := range d.fields(f) {
-				of[f.name] = *f.v
+			for _, f := range d.Named(f) {
+				of[f.Name] = *f.Values
 			}
 			for name, w := range want.Grads {
 				if name != "hidden" {
@@ -250,8 +250,8 @@ func TestBackwardFollowsFloat64(t *testing.T) {
 		for a, b := range gradNames {
 			names[b] = a
 		}
-		for _, f := range d.fields(c) {
-			near(t, what+f.name, *f.v, want.params[names[f.name]], 2e-3)
+		for _, f := range d.Named(c) {
+			near(t, what+f.Name, *f.Values, want.params[names[f.Name]], 2e-3)
 		}
 		l.Close()
 	}

@@ -102,11 +102,11 @@ func TestBackwardIsFresh(t *testing.T) {
 	if err := l.Backward(context.Background(), again, Block{}, Block{Hidden: x}, dy); err != nil {
 		t.Fatal(err)
 	}
-	l1, l2 := d.fields(c), again.fields(c)
+	l1, l2 := d.Named(c), again.Named(c)
 	for i := range l1 {
-		for k, v := range *l1[i].v { // one block of rows: one add
-			if got := (*l2[i].v)[k]; got != v+v {
-				t.Fatalf("gradient of %s at %d is %v after twice %v", l1[i].name, k, got, v)
+		for k, v := range *l1[i].Values { // one block of rows: one add
+			if got := (*l2[i].Values)[k]; got != v+v {
+				t.Fatalf("gradient of %s at %d is %v after twice %v", l1[i].Name, k, got, v)
 			}
 		}
 	}
@@ -129,9 +129,9 @@ func TestStepsAreUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &Params{}
-	for _, f := range p.fields(c) {
-		*f.v = make([]float32, f.size())
-		tr.device.stream.Read(tensor.AsBytes(*f.v), tr.of[f.name].Value)
+	for _, f := range p.Named(c) {
+		*f.Values = make([]float32, f.Size())
+		tr.device.stream.Read(tensor.AsBytes(*f.Values), tr.of[f.Name].Value)
 	}
 	if err := tr.device.stream.Sync(); err != nil {
 		t.Fatal(err)

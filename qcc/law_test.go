@@ -76,9 +76,9 @@ func randomLayer(t *testing.T, r *rand.Rand, c Config) (*Projections, *Params) {
 	if err != nil {
 		t.Fatalf("%+v: %v", c, err)
 	}
-	for _, f := range p.fields(c) { // nothing stays at its first value
-		for i, x := range noise(r, len(*f.v)) {
-			(*f.v)[i] += 0.5 * x
+	for _, f := range p.Named(c) { // nothing stays at its first value
+		for i, x := range noise(r, len(*f.Values)) {
+			(*f.Values)[i] += 0.5 * x
 		}
 	}
 	if c.Exact != nil {
@@ -87,8 +87,8 @@ func randomLayer(t *testing.T, r *rand.Rand, c Config) (*Projections, *Params) {
 		}
 	}
 	pr := &Projections{}
-	for _, f := range []field{{"", &pr.Q, []int{c.Heads * c.Dim}}, {"", &pr.K, []int{c.keyHeads() * c.Dim}}, {"", &pr.V, []int{c.keyHeads() * c.Dim}}} {
-		*f.v = noise(r, f.size()*c.Hidden)
+	for _, f := range []Named{{"", &pr.Q, []int{c.Heads * c.Dim}}, {"", &pr.K, []int{c.keyHeads() * c.Dim}}, {"", &pr.V, []int{c.keyHeads() * c.Dim}}} {
+		*f.Values = noise(r, f.Size()*c.Hidden)
 	}
 	pr.O = noise(r, c.Hidden*c.Heads*c.Dim)
 	pr.BK = noise(r, c.keyHeads()*c.Dim)

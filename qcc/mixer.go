@@ -122,12 +122,12 @@ func (m *Mixer) bind(d *device, p *Params) error {
 		}
 	}
 	to := m.tensors()
-	for _, f := range p.fields(c) {
-		t, err := d.upload(*f.v, f.dim...)
+	for _, f := range p.Named(c) {
+		t, err := d.upload(*f.Values, f.Dim...)
 		if err != nil {
 			return err
 		}
-		*to[f.name] = t
+		*to[f.Name] = t
 	}
 	return nil
 }

@@ -37,28 +37,29 @@ type Projections struct {
 	BQ, BK, BV, BO []float32
 }
 
-// field is a parameter by name; want is nil if the configuration has none.
-type field struct {
-	name string // in adapter files
-	v    *[]float32
-	dim  []int
+// Named is a parameter by its name in files.
+type Named struct {
+	Name   string
+	Values *[]float32
+	Dim    []int
 }
 
-func (f field) size() int {
+// Size is the number of values.
+func (f Named) Size() int {
 	n := 1
-	for _, d := range f.dim {
+	for _, d := range f.Dim {
 		n *= d
 	}
 	return n
 }
 
-// fields lists the parameters that a configuration has.
-func (p *Params) fields(c Config) []field {
+// Named lists the parameters that a configuration has, in the order of files.
+func (p *Params) Named(c Config) []Named {
 	a, h, d, m, s, r := c.archiveHeads(), c.Heads, c.Dim, c.Codes, c.Scales, c.Rank
-	var l []field
+	var l []Named
 	add := func(want bool, name string, v *[]float32, dim ...int) {
 		if want {
-			l = append(l, field{name, v, dim})
+			l = append(l, Named{name, v, dim})
 		}
 	}
 	archive, delta := c.Memory == MemoryArchive && !c.NoArchive, c.Memory == MemoryDelta
@@ -91,27 +92,11 @@ func (p *Params) fields(c Config) []field {
 	return l
 }
 
-// Named is a parameter by its name in files.
-type Named struct {
-	Name   string
-	Values *[]float32
-	Dim    []int
-}
-
-// Named lists the parameters that a configuration has, in the order of files.
-func (p *Params) Named(c Config) []Named {
-	var l []Named
-	for _, f := range p.fields(c) {
-		l = append(l, Named{f.name, f.v, f.dim})
-	}
-	return l
-}
-
 // Count is the number of parameters of one layer that are trained (docs/qcc.md).
 func (c Config) Count() int {
 	n := 0
-	for _, f := range new(Params).fields(c) {
-		n += f.size()
+	for _, f := range new(Params).Named(c) {
+		n += f.Size()
 	}
 	return n
 }
@@ -126,22 +111,22 @@ func NewParams(c Config, seed uint64) (*Params, error) {
 		return nil, err
 	}
 	p := &Params{}
-	for _, f := range p.fields(c) {
-		*f.v = f.first(c, seed)
+	for _, f := range p.Named(c) {
+		*f.Values = f.first(c, seed)
 	}
 	return p, nil
 }
 
 // first is what NewParams gives a parameter.
-func (f field) first(c Config, seed uint64) []float32 {
-	v := make([]float32, f.size())
-	switch f.name {
+func (f Named) first(c Config, seed uint64) []float32 {
+	v := make([]float32, f.Size())
+	switch f.Name {
 	case "codes", "corr_v", "set_codes", "read_v", "write_v":
 		scale := canon.InvSqrt(c.Dim)
-		if f.name == "codes" && c.KernelCompat {
+		if f.Name == "codes" && c.KernelCompat {
 			scale = 1
 		}
-		Normal(v, seed, f.name, scale)
+		Normal(v, seed, f.Name, scale)
 	case "decay.bias":
 		for i, h := range c.spaced(c.Heads) {
 			v[i] = forgetting(h)
@@ -196,25 +181,25 @@ func Uniform(v []float32, seed uint64, name string, limit float32) {
 
 // check reports the first parameter that does not fit, or is not a number.
 func (p *Params) check(c Config) error {
-	for _, f := range p.fields(c) {
-		if len(*f.v) != f.size() {
-			return fmt.Errorf("qcc: parameter %s has %d values, the configuration wants %v: %w", f.name, len(*f.v), f.dim, ErrShape)
+	for _, f := range p.Named(c) {
+		if len(*f.Values) != f.Size() {
+			return fmt.Errorf("qcc: parameter %s has %d values, the configuration wants %v: %w", f.Name, len(*f.Values), f.Dim, ErrShape)
 		}
-		for i, x := range *f.v {
+		for i, x := range *f.Values {
 			if x-x != 0 {
-				return fmt.Errorf("qcc: parameter %s has %v at index %d: %w", f.name, x, i, ErrShape)
+				return fmt.Errorf("qcc: parameter %s has %v at index %d: %w", f.Name, x, i, ErrShape)
 			}
 		}
 	}
 	return nil
 }
 
-// fields lists the maps that a configuration has; biases that are nil are left out.
-func (p *Projections) fields(c Config) []field {
+// named lists the maps that a configuration has; biases that are nil are left out.
+func (p *Projections) named(c Config) []Named {
 	q, kv := c.Heads*c.Dim, c.keyHeads()*c.Dim
-	l := []field{{"q", &p.Q, []int{q, c.Hidden}}, {"k", &p.K, []int{kv, c.Hidden}}, {"v", &p.V, []int{kv, c.Hidden}}, {"o", &p.O, []int{c.Hidden, q}}}
-	for _, b := range []field{{"bq", &p.BQ, []int{q}}, {"bk", &p.BK, []int{kv}}, {"bv", &p.BV, []int{kv}}, {"bo", &p.BO, []int{c.Hidden}}} {
-		if *b.v != nil {
+	l := []Named{{"q", &p.Q, []int{q, c.Hidden}}, {"k", &p.K, []int{kv, c.Hidden}}, {"v", &p.V, []int{kv, c.Hidden}}, {"o", &p.O, []int{c.Hidden, q}}}
+	for _, b := range []Named{{"bq", &p.BQ, []int{q}}, {"bk", &p.BK, []int{kv}}, {"bv", &p.BV, []int{kv}}, {"bo", &p.BO, []int{c.Hidden}}} {
+		if *b.Values != nil {
 			l = append(l, b)
 		}
 	}
@@ -287,15 +272,15 @@ func (d *device) close() {
 }
 
 // digest hashes a configuration and parameters.
-func digest(c Config, parts ...[]field) [32]byte {
+func digest(c Config, parts ...[]Named) [32]byte {
 	h := sha256.New()
 	d := c.Digest()
 	h.Write(d[:])
 	for _, l := range parts {
 		for _, f := range l {
-			fmt.Fprintf(h, "%s %v ", f.name, f.dim)
-			b := make([]byte, 0, 4*len(*f.v))
-			for _, x := range *f.v {
+			fmt.Fprintf(h, "%s %v ", f.Name, f.Dim)
+			b := make([]byte, 0, 4*len(*f.Values))
+			for _, x := range *f.Values {
 				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
 			}
 			h.Write(b)

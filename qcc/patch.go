@@ -249,7 +249,7 @@ func (p *Patched) identify() {
 	h.Write(p.base[:])
 	for i, q := range p.params {
 		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(p.Layers[i])))
-		d := digest(p.Config, q.fields(p.Config))
+		d := digest(p.Config, q.Named(p.Config))
 		h.Write(d[:])
 	}
 	if p.exact != nil {
@@ -312,8 +312,8 @@ func (p *Patched) Trained() []Trained {
 	var l []Trained
 	for i, m := range p.mixers {
 		at := m.tensors()
-		for _, f := range p.params[i].fields(p.Config) {
-			l = append(l, Trained{p.Layers[i], f.name, *at[f.name]})
+		for _, f := range p.params[i].Named(p.Config) {
+			l = append(l, Trained{p.Layers[i], f.Name, *at[f.Name]})
 		}
 	}
 	return l
@@ -326,8 +326,8 @@ func (p *Patched) Pull() error {
 	for i, m := range p.mixers {
 		fresh[i] = p.params[i].clone(p.Config)
 		at := m.tensors()
-		for _, f := range fresh[i].fields(p.Config) {
-			p.own.stream.Read(tensor.AsBytes(*f.v), *at[f.name])
+		for _, f := range fresh[i].Named(p.Config) {
+			p.own.stream.Read(tensor.AsBytes(*f.Values), *at[f.Name])
 		}
 	}
 	if len(fresh) == 0 {
@@ -376,16 +376,16 @@ func (p *Patched) Set(a *Adapter) error {
 	fresh := make([]*Params, len(p.params))
 	for i := range fresh {
 		fresh[i] = p.params[i].clone(p.Config)
-		to := fresh[i].fields(p.Config)
-		for _, f := range a.Params[i].fields(a.Config) {
-			at := slices.IndexFunc(to, func(t field) bool { return t.name == f.name })
-			copy(*to[at].v, *f.v)
+		to := fresh[i].Named(p.Config)
+		for _, f := range a.Params[i].Named(a.Config) {
+			at := slices.IndexFunc(to, func(t Named) bool { return t.Name == f.Name })
+			copy(*to[at].Values, *f.Values)
 		}
 	}
 	for i, m := range p.mixers {
 		at := m.tensors()
-		for _, f := range fresh[i].fields(p.Config) {
-			p.own.stream.Write(*at[f.name], tensor.AsBytes(*f.v))
+		for _, f := range fresh[i].Named(p.Config) {
+			p.own.stream.Write(*at[f.Name], tensor.AsBytes(*f.Values))
 		}
 	}
 	if len(fresh) > 0 {

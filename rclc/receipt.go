@@ -8,6 +8,8 @@ import (
 	"hash"
 	"math"
 	"slices"
+
+	"samebit/checkpoint"
 )
 
 // A record of a selection is its receipt: with the same sender, anybody can repeat
@@ -23,7 +25,7 @@ func rowsDigest(s *Sender) (d Digest) {
 		}
 		hashWord(h, uint32(id))
 		if id == -1 {
-			h.Write(littleEndian(r.Vec))
+			h.Write(checkpoint.LittleEndian(r.Vec))
 		}
 	}
 	h.Sum(d[:0])
@@ -32,7 +34,7 @@ func rowsDigest(s *Sender) (d Digest) {
 
 // scoresDigest is the digest of the bits of a selector's scores.
 func scoresDigest(scores []float32) (d Digest) {
-	return sha256.Sum256(littleEndian(scores))
+	return sha256.Sum256(checkpoint.LittleEndian(scores))
 }
 
 func hashWord(h hash.Hash, v uint32) {

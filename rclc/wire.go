@@ -8,12 +8,10 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"unicode/utf8"
 
 	"samebit/checkpoint"
-	"samebit/tensor"
 )
 
 // A message or a delivery is written as a safetensors file. Its metadata are
@@ -173,10 +171,10 @@ func (f *wireFile) message(i string, m Message) error {
 	}
 	head := wireMessage{Model: wireInfo(m.from), Form: m.Form().String(), Rows: n, Width: m.width}
 	if len(m.rows) > 0 {
-		f.add(i+".rows", checkpoint.F32, []int{len(m.rows) / m.width, m.width}, littleEndian(m.rows))
+		f.add(i+".rows", checkpoint.F32, []int{len(m.rows) / m.width, m.width}, checkpoint.LittleEndian(m.rows))
 	}
 	if m.ids != nil {
-		f.add(i+".ids", checkpoint.I32, []int{n}, littleEndian(m.ids))
+		f.add(i+".ids", checkpoint.I32, []int{n}, checkpoint.LittleEndian(m.ids))
 	}
 	if s := m.selection; s != nil {
 		if err := s.check(n); err != nil {
@@ -196,7 +194,7 @@ func (f *wireFile) message(i string, m Message) error {
 		}
 		f.add(i+".positions", checkpoint.I64, []int{n}, pos)
 	}
-	f.add(i+".crc32c", checkpoint.U32, []int{n}, littleEndian(m.rowSums()))
+	f.add(i+".crc32c", checkpoint.U32, []int{n}, checkpoint.LittleEndian(m.rowSums()))
 	names := []string{m.from.ModelType, m.from.Checkpoint, m.from.Revision, m.from.KV}
 	if m.selection != nil {
 		names = append(names, m.selection.Selector)
@@ -279,7 +277,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // rowSums are the checksums of the rows.
 func (m Message) rowSums() []uint32 {
 	sums := make([]uint32, m.Positions())
-	rows := littleEndian(m.rows)
+	rows := checkpoint.LittleEndian(m.rows)
 	for i := range sums {
 		id := int32(-1)
 		if m.ids != nil {
@@ -293,21 +291,6 @@ func (m Message) rowSums() []uint32 {
 	}
 	return sums
 }
-
-// littleEndian is v as files have it, without a copy where the machine has it so.
-func littleEndian[E float32 | int32 | uint32](v []E) []byte {
-	b := tensor.AsBytes(v)
-	if !bigEndian {
-		return b
-	}
-	b = slices.Clone(b)
-	for i := 0; i < len(b); i += 4 {
-		b[i], b[i+1], b[i+2], b[i+3] = b[i+3], b[i+2], b[i+1], b[i]
-	}
-	return b
-}
-
-var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
 // hexDigest leaves a digest that is not known empty.
 func hexDigest(d Digest) string {

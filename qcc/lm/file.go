@@ -2,13 +2,12 @@ package lm
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"samebit/checkpoint"
@@ -18,54 +17,49 @@ import (
 // format is the version of model files.
 const format = "qcc-lm/1"
 
-// field is a parameter by its name in files.
-type field struct {
-	name string
-	v    *[]float32
-	dim  []int
-}
-
-func (f field) size() int {
-	n := 1
-	for _, d := range f.dim {
-		n *= d
-	}
-	return n
-}
-
 // fields lists the parameters that a configuration has, in the order of files. It gives
 // p its layers if it has none.
-func (p *Params) fields(c Config) []field {
+func (p *Params) fields(c Config) []qcc.Named {
 	if p.Layers == nil {
 		p.Layers = make([]LayerParams, c.Layers)
 	}
 	f, w := c.Layer, c.Layer.Hidden
-	l := []field{{"embed", &p.Embed, []int{c.Vocab, w}}}
+	var l []qcc.Named
+	add := func(name string, v *[]float32, dim ...int) {
+		l = append(l, qcc.Named{Name: name, Values: v, Dim: dim})
+	}
+	add("embed", &p.Embed, c.Vocab, w)
 	if c.Position == Learned {
-		l = append(l, field{"pos_embed", &p.Positions, []int{c.MaxPosition, w}})
+		add("pos_embed", &p.Positions, c.MaxPosition, w)
 	}
-	l = append(l, field{"lnf_w", &p.NormW, []int{w}}, field{"lnf_b", &p.NormB, []int{w}})
-	kv := f.KV
-	if kv == 0 {
-		kv = f.Heads
-	}
-	h, k := f.Heads*f.Dim, kv*f.Dim
+	add("lnf_w", &p.NormW, w)
+	add("lnf_b", &p.NormB, w)
+	h, k := f.Heads*f.Dim, cmp.Or(f.KV, f.Heads)*f.Dim
 	for i := range p.Layers {
 		x := &p.Layers[i]
 		if x.Params == nil {
 			x.Params = &qcc.Params{}
 		}
 		at := fmt.Sprintf("layers.%d.", i)
-		for _, f := range []field{
-			{"ln1_w", &x.Norm1W, []int{w}}, {"ln1_b", &x.Norm1B, []int{w}}, {"ln2_w", &x.Norm2W, []int{w}}, {"ln2_b", &x.Norm2B, []int{w}},
-			{"w1", &x.W1, []int{4 * w, w}}, {"b1", &x.B1, []int{4 * w}}, {"w2", &x.W2, []int{w, 4 * w}}, {"b2", &x.B2, []int{w}},
-			{"attn.q", &x.Q, []int{h, w}}, {"attn.k", &x.K, []int{k, w}}, {"attn.v", &x.V, []int{k, w}}, {"attn.o", &x.O, []int{w, h}},
-			{"attn.bq", &x.BQ, []int{h}}, {"attn.bk", &x.BK, []int{k}}, {"attn.bv", &x.BV, []int{k}}, {"attn.bo", &x.BO, []int{w}},
-		} {
-			l = append(l, field{at + f.name, f.v, f.dim})
-		}
-		for _, f := range x.Params.Named(f) {
-			l = append(l, field{at + "attn." + f.Name, f.Values, f.Dim})
+		add(at+"ln1_w", &x.Norm1W, w)
+		add(at+"ln1_b", &x.Norm1B, w)
+		add(at+"ln2_w", &x.Norm2W, w)
+		add(at+"ln2_b", &x.Norm2B, w)
+		add(at+"w1", &x.W1, 4*w, w)
+		add(at+"b1", &x.B1, 4*w)
+		add(at+"w2", &x.W2, w, 4*w)
+		add(at+"b2", &x.B2, w)
+		at += "attn."
+		add(at+"q", &x.Q, h, w)
+		add(at+"k", &x.K, k, w)
+		add(at+"v", &x.V, k, w)
+		add(at+"o", &x.O, w, h)
+		add(at+"bq", &x.BQ, h)
+		add(at+"bk", &x.BK, k)
+		add(at+"bv", &x.BV, k)
+		add(at+"bo", &x.BO, w)
+		for _, y := range x.Params.Named(f) {
+			add(at+y.Name, y.Values, y.Dim...)
 		}
 	}
 	return l
@@ -78,14 +72,10 @@ func (p *Params) entries(c Config) ([]checkpoint.Entry, error) {
 	}
 	var l []checkpoint.Entry
 	for _, f := range p.fields(c) {
-		if len(*f.v) != f.size() {
-			return nil, fmt.Errorf("lm: %s has %d values, want %v: %w", f.name, len(*f.v), f.dim, qcc.ErrShape)
+		if len(*f.Values) != f.Size() {
+			return nil, fmt.Errorf("lm: %s has %d values, want %v: %w", f.Name, len(*f.Values), f.Dim, qcc.ErrShape)
 		}
-		data := make([]byte, 0, 4*len(*f.v))
-		for _, x := range *f.v {
-			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
-		}
-		l = append(l, checkpoint.Entry{Name: f.name, Type: checkpoint.F32, Shape: f.dim, Data: data})
+		l = append(l, checkpoint.Entry{Name: f.Name, Type: checkpoint.F32, Shape: f.Dim, Data: checkpoint.LittleEndian(*f.Values)})
 	}
 	return l, nil
 }
@@ -153,16 +143,16 @@ func Read(r io.Reader) (c Config, p *Params, about json.RawMessage, err error) {
 	p = &Params{}
 	list := p.fields(c)
 	for _, f := range list {
-		info, ok := set.Info(f.name)
+		info, ok := set.Info(f.Name)
 		if !ok {
-			return c, nil, nil, fmt.Errorf("lm: no tensor %s: %w", f.name, checkpoint.ErrCorrupt)
+			return c, nil, nil, fmt.Errorf("lm: no tensor %s: %w", f.Name, checkpoint.ErrCorrupt)
 		}
-		if info.Type != checkpoint.F32 || !slices.Equal(info.Shape, f.dim) {
-			return c, nil, nil, fmt.Errorf("lm: tensor %s is %v%v, the configuration wants F32%v: %w", f.name, info.Type, info.Shape, f.dim, qcc.ErrShape)
+		if info.Type != checkpoint.F32 || !slices.Equal(info.Shape, f.Dim) {
+			return c, nil, nil, fmt.Errorf("lm: tensor %s is %v%v, the configuration wants F32%v: %w", f.Name, info.Type, info.Shape, f.Dim, qcc.ErrShape)
 		}
-		e, err := set.Tensor(f.name)
+		e, err := set.Tensor(f.Name)
 		if err == nil {
-			*f.v, err = e.Float32s()
+			*f.Values, err = e.Float32s()
 		}
 		if err != nil {
 			return c, nil, nil, err

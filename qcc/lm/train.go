@@ -73,10 +73,10 @@ func (t *Trainer) open(p *Params, o grad.AdamWConfig) (err error) {
 	}
 	for _, f := range p.fields(m.Config) {
 		var x *grad.Param
-		if w := m.weights[f.name]; w != nil {
-			x, err = t.params.AddWeight(f.name, w, *f.v)
+		if w := m.weights[f.Name]; w != nil {
+			x, err = t.params.AddWeight(f.Name, w, *f.Values)
 		} else {
-			x, err = t.params.AddTensor(f.name, m.vectors[f.name], grad.Plain, *f.v)
+			x, err = t.params.AddTensor(f.Name, m.vectors[f.Name], grad.Plain, *f.Values)
 		}
 		if err != nil {
 			return err
@@ -145,7 +145,7 @@ func (t *Trainer) Score(ctx context.Context, batch []Text) (Score, error) {
 func (t *Trainer) Params() (*Params, error) {
 	p, to := &Params{}, map[string]*[]float32{}
 	for _, f := range p.fields(t.model.Config) {
-		to[f.name] = f.v
+		to[f.Name] = f.Values
 	}
 	for x := range t.params.All() {
 		v := make([]float32, x.Value.Len())

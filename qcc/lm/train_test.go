@@ -119,16 +119,16 @@ func TestGradient(t *testing.T) {
 			}
 			r := rand.New(rand.NewPCG(9, 9))
 			for _, f := range p.fields(c) {
-				g := grads[f.name]
+				g := grads[f.Name]
 				norm := 0.0
 				for _, v := range g {
 					norm += float64(v) * float64(v)
 				}
 				if norm = math.Sqrt(norm); norm < 1e-5 {
-					if c.Layer.NoArchive && strings.HasSuffix(f.name, ".bk") { // which moves all scores of a row alike
+					if c.Layer.NoArchive && strings.HasSuffix(f.Name, ".bk") { // which moves all scores of a row alike
 						continue
 					}
-					t.Errorf("%s has a gradient of norm %g", f.name, norm)
+					t.Errorf("%s has a gradient of norm %g", f.Name, norm)
 					continue
 				}
 				for _, line := range []string{"its gradient", "another line"} {
@@ -146,15 +146,15 @@ func TestGradient(t *testing.T) {
 						step /= 2
 					}
 					at := func(by float64) float64 {
-						old := *f.v
+						old := *f.Values
 						moved := make([]float32, len(old))
 						for i := range old {
 							moved[i] = old[i] + float32(by*way[i])
 						}
-						x.stream.Write(value[f.name], tensor.AsBytes(moved))
+						x.stream.Write(value[f.Name], tensor.AsBytes(moved))
 						err := x.params.Refresh()
 						s, e := x.Score(ctx, batch)
-						x.stream.Write(value[f.name], tensor.AsBytes(old))
+						x.stream.Write(value[f.Name], tensor.AsBytes(old))
 						if err = errors.Join(err, e, x.params.Refresh()); err != nil {
 							t.Fatal(err)
 						}
@@ -162,7 +162,7 @@ func TestGradient(t *testing.T) {
 					}
 					got := (at(step) - at(-step)) / (2 * step)
 					if e := math.Abs(got - slope); e > 0.02*norm+3e-7/step {
-						t.Errorf("%s along %s: the loss rises by %g, the gradient says %g (norm %g)", f.name, line, got, slope, norm)
+						t.Errorf("%s along %s: the loss rises by %g, the gradient says %g (norm %g)", f.Name, line, got, slope, norm)
 					}
 				}
 			}
