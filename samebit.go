@@ -169,10 +169,7 @@ func open(ctx context.Context, path string, cfg Config, set *checkpoint.Set, tok
 		m.pool, err = state.NewPool(m.dev, cfg.StateBytes)
 	}
 	if err == nil {
-		m.Decoder, err = qwen3.Load(ctx, m.dev, shape, set, qwen3.LoadOptions{Progress: cfg.Progress})
-	}
-	if err == nil {
-		err = m.store()
+		m.Decoder, err = qwen3.Load(ctx, m.dev, shape, set, qwen3.LoadOptions{Progress: cfg.Progress, KV: m.cfg.KV})
 	}
 	if err == nil {
 		err = m.bound()
@@ -185,17 +182,6 @@ func open(ctx context.Context, path string, cfg Config, set *checkpoint.Set, tok
 		return nil, err
 	}
 	return m, nil
-}
-
-// store makes the decoder one that stores keys and values as configured.
-func (m *Model) store() error {
-	d, err := m.Decoder.WithKV(m.cfg.KV)
-	if err != nil {
-		return err
-	}
-	d.Closers, m.Decoder.Closers = m.Decoder.Closers, nil // the weights are its own now
-	m.Decoder = d
-	return nil
 }
 
 // bound replaces attention, or its caches, if the configuration says so.

@@ -24,6 +24,9 @@ import (
 type LoadOptions struct {
 	// Progress, if set, is told how many bytes of weights are done.
 	Progress func(done, total int64)
+
+	// KV is how keys and values are stored, see [nn.Decoder.WithKV]; zero means F32.
+	KV tensor.DType
 }
 
 // Load builds the decoder on a device. The set may be closed afterwards unless
@@ -147,7 +150,7 @@ func (l *loader) load() (*nn.Decoder, error) {
 	d.ID = sha256.Sum256(append(id, l.dev.Info().Inexact...)) // states of exact and other devices must not meet
 	d.Shapes = c.shapes(attn, delta)
 	d.NewState = d.Shapes.NewState(d.ID)
-	return d, nil
+	return d.WithKV(l.opt.KV)
 }
 
 // shapes are the states of a model with so many attention and delta layers.

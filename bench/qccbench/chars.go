@@ -99,17 +99,15 @@ func RunChars(ctx context.Context, dev backend.Device, c CharsConfig) (CharsResu
 	}
 	c.Vocab = vocab
 	r.Characters, r.Vocab, r.Judged, r.Unigram = len(ids), vocab, c.EvalBatches*c.Batch*c.Length, unigram(train, valid, vocab)
-	models := []*CharsScores{&r.QCC, &r.Full}
-	for i, to := range models {
-		next := rand.New(rand.NewPCG(c.Seed, 3))
-		to.Trained, err = c.part(i, len(models)).run(ctx, dev, i == 1, func(int) []lm.Text { return pieces(next, train, c.Batch, c.Length) }, nil, func(x *lm.Trainer) error {
-			s, err := x.Score(ctx, pieces(rand.New(rand.NewPCG(c.Seed, 4)), valid, c.EvalBatches*c.Batch, c.Length))
-			to.ValidLoss, to.Perplexity = float64(s.Loss), math.Exp(float64(s.Loss))
-			return err
-		})
-		if err != nil {
-			return r, err
+	trained, scores, err := c.both(ctx, dev, c.EvalBatches*c.Batch, func(next *rand.Rand, n int, judge bool) []lm.Text {
+		if judge {
+			return pieces(next, valid, n, c.Length)
 		}
+		return pieces(next, train, n, c.Length)
+	})
+	for i, to := range []*CharsScores{&r.QCC, &r.Full} {
+		loss := float64(scores[i].Loss)
+		*to = CharsScores{trained[i], loss, math.Exp(loss)}
 	}
-	return r, nil
+	return r, err
 }

@@ -1,6 +1,7 @@
 package qccbench
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -130,15 +131,7 @@ func firstNumber(text string) string {
 // or as early as lets the later ones fit.
 func (t NeedleTrial) hide(n int, text []int32, encode func(string) []int32) ([]int32, error) {
 	all := slices.Concat(t.Needles, t.Distractors)
-	slices.SortStableFunc(all, func(a, b Needle) int {
-		switch {
-		case a.Depth < b.Depth:
-			return -1
-		case a.Depth > b.Depth:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b Needle) int { return cmp.Compare(a.Depth, b.Depth) })
 	at := min(int(t.From*float64(len(text))), len(text)-1)
 	out := make([]int32, 0, n)
 	fill := func(to int) {
@@ -442,10 +435,7 @@ func (r *NeedlesResult) finish(m Manifest) {
 	for _, b := range r.Depths {
 		n := float64(b.Needles)
 		b.QCC, b.Full = b.QCC/n, b.Full/n
-		if b.Full > 0 {
-			x := b.QCC / b.Full
-			b.Ratio = &x
-		}
+		b.Ratio = ratio(b.QCC, b.Full)
 	}
 	r.Context, r.Multi, r.Distractors = m.Context, true, true
 	for _, t := range m.Trials {

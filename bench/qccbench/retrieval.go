@@ -216,7 +216,7 @@ type Retrieval struct {
 // marker and token 1 the value; at the query's place the marker comes again, and the
 // value is what should follow.
 func WriteStrict(w io.Writer, c StrictConfig) (records int, err error) {
-	if c.Vocab < 5 || c.Vocab > 1<<20 || !(c.QueryAt > 0 && c.QueryAt < 1) {
+	if c.Vocab < firstValue+2 || c.Vocab > 1<<20 || !(c.QueryAt > 0 && c.QueryAt < 1) {
 		return 0, fmt.Errorf("qccbench: a vocabulary of %d, queries at %v of the length: want 5 to 2^20, and a share between 0 and 1", c.Vocab, c.QueryAt)
 	}
 	b := bufio.NewWriter(w)
@@ -227,18 +227,18 @@ func WriteStrict(w io.Writer, c StrictConfig) (records int, err error) {
 		if n < 8 || n > 1<<26 || at < 3 || at > n-2 {
 			return records, fmt.Errorf("qccbench: records of %d tokens with a query at %d: want 8 to 2^26, and room before and behind it", n, at)
 		}
-		for value := int32(3); value < int32(c.Vocab); value++ {
+		for value := int32(firstValue); value < int32(c.Vocab); value++ {
 			x := Retrieval{IDs: make([]int32, n), Target: at, Answers: []int32{value}}
-			marker, filler := int32(1), int32(2)
+			marker := int32(marker)
 			if c.RandomMarker {
 				for marker = value; marker == value; {
-					marker = 3 + int32(next.IntN(c.Vocab-3))
+					marker = firstValue + int32(next.IntN(c.Vocab-firstValue))
 				}
 			}
 			for i := range x.IDs {
 				x.IDs[i] = filler
 				for c.RandomFiller && (x.IDs[i] == filler || x.IDs[i] == marker) {
-					x.IDs[i] = 3 + int32(next.IntN(c.Vocab-3))
+					x.IDs[i] = firstValue + int32(next.IntN(c.Vocab-firstValue))
 				}
 			}
 			x.IDs[0], x.IDs[1], x.IDs[at], x.IDs[at+1] = marker, value, marker, value

@@ -95,10 +95,16 @@ func (s *RulerScore) add(r RulerRow) {
 func (s *RulerScore) finish() {
 	n := float64(s.Records)
 	s.QCC, s.Full = s.QCC/n, s.Full/n
-	if s.Full > 0 {
-		x := s.QCC / s.Full
-		s.Ratio = &x
+	s.Ratio = ratio(s.QCC, s.Full)
+}
+
+// ratio is null where the full cache scores 0.
+func ratio(own, full float64) *float64 {
+	if full == 0 {
+		return nil
 	}
+	x := own / full
+	return &x
 }
 
 // RulerResult has all rows, and means by task/bucket. It is never the full suite:

@@ -42,17 +42,36 @@ func (t Toy) config(full bool) (lm.Config, error) {
 	}
 	c.Layer.Window, c.Layer.Codes, c.Layer.Threshold, c.Layer.MaxPosition = t.Window, t.Codes, t.Threshold, t.MaxPosition
 	if full {
-		c.Layer.Threshold, c.Layer.NoArchive, c.Layer.Window = nil, true, t.MaxPosition
+		c = exact(c)
 	}
 	return c, c.Validate()
 }
 
-// part is one of several trainings whose progress is shown as one.
-func (t Toy) part(i, of int) Toy {
-	if show := t.Progress; show != nil {
-		t.Progress = func(done, total int) { show(i*total+done, of*total) }
+// exact is the same model with exact attention over the whole text.
+func exact(c lm.Config) lm.Config {
+	c.Layer.Threshold, c.Layer.NoArchive, c.Layer.Window = nil, true, c.MaxPosition
+	return c
+}
+
+// both trains the model with window and archive, and with exact attention, on the same
+// batches, and scores either on the same other texts. draw makes n texts to train on, or
+// to be judged by.
+func (t Toy) both(ctx context.Context, dev backend.Device, judged int, draw func(next *rand.Rand, n int, judge bool) []lm.Text) (r [2]Trained, scores [2]lm.Score, err error) {
+	for i := range r {
+		part := t
+		if show := t.Progress; show != nil { // two trainings, shown as one
+			part.Progress = func(done, total int) { show(i*total+done, 2*total) }
+		}
+		next := rand.New(rand.NewPCG(t.Seed, 3))
+		r[i], err = part.run(ctx, dev, i == 1, func(int) []lm.Text { return draw(next, t.Batch, false) }, nil, func(x *lm.Trainer) (err error) {
+			scores[i], err = x.Score(ctx, draw(rand.New(rand.NewPCG(t.Seed, 4)), judged, true))
+			return err
+		})
+		if err != nil {
+			return r, scores, err
+		}
 	}
-	return t
+	return r, scores, nil
 }
 
 // Trained is what a training of either model came to.
@@ -191,20 +210,11 @@ func RunSynthetic(ctx context.Context, dev backend.Device, c SyntheticConfig) (S
 		return r, err
 	}
 	r.Chance = 1 / float64(c.Vocab-firstValue)
-	models := []*RecallResult{&r.QCC, &r.Full}
-	for i, to := range models {
-		next := rand.New(rand.NewPCG(c.Seed, 3))
-		var err error
-		to.Trained, err = c.part(i, len(models)).run(ctx, dev, i == 1, func(int) []lm.Text { return recalls(next, c.Batch, c.Vocab, c.Query, c.Query) }, nil, func(x *lm.Trainer) error {
-			s, err := x.Score(ctx, recalls(rand.New(rand.NewPCG(c.Seed, 4)), max(64, c.Batch), c.Vocab, c.Query, c.Query))
-			to.EvalLoss, to.Accuracy = float64(s.Loss), s.Accuracy()
-			return err
-		})
-		if err != nil {
-			return r, err
-		}
+	trained, scores, err := c.both(ctx, dev, max(64, c.Batch), func(next *rand.Rand, n int, _ bool) []lm.Text { return recalls(next, n, c.Vocab, c.Query, c.Query) })
+	for i, to := range []*RecallResult{&r.QCC, &r.Full} {
+		*to = RecallResult{trained[i], float64(scores[i].Loss), scores[i].Accuracy()}
 	}
-	return r, nil
+	return r, err
 }
 
 // LearnRetrievalConfig is a training for qcc-evaluate-retrieval.
@@ -400,8 +410,7 @@ func RunToyRetrieval(ctx context.Context, dev backend.Device, checkpoint io.Read
 	defer own.close()
 	a := arms{own: func(ids []int32) ([]float32, error) { return own.last(ctx, ids, c.Chunk) }}
 	if c.CompareFull {
-		cfg.Layer.NoArchive, cfg.Layer.Window, cfg.Layer.Threshold = true, cfg.MaxPosition, nil
-		full, err := openToy(dev, cfg, p)
+		full, err := openToy(dev, exact(cfg), p)
 		if err != nil {
 			return r, err
 		}

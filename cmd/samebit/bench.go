@@ -12,6 +12,7 @@ import (
 	"samebit/backend"
 	"samebit/bench"
 	"samebit/nn"
+	"samebit/tensor"
 )
 
 func newBench() *cobra.Command {
@@ -86,10 +87,7 @@ print best and median rates. bench/peers measures other engines the same way.
 			bar.finish()
 			out.add(r, "%-28s %-8s n %-5d depth %-6d seqs %-3d %9.2f %s best, %9.2f median, peak %d MiB%s", r.Model, r.Test, r.N, r.Depth, max(r.Seqs, 1), r.Best, r.Unit, r.Median, r.PeakMiB, notExact(&r))
 		}
-		dec, err := loadBench(c.Context(), dev, path, loads, bar.update, emit)
-		if err == nil {
-			dec, err = mf.kv.on(dev, dec)
-		}
+		dec, err := loadBench(c.Context(), dev, path, mf.kv.dtype(), loads, bar.update, emit)
 		if err != nil {
 			return err
 		}
@@ -165,7 +163,7 @@ func benchKernels(c *cobra.Command, mf *modelFlags, only string, cfg bench.Kerne
 }
 
 // loadBench loads a model several times and keeps the last.
-func loadBench(ctx context.Context, dev backend.Device, path string, loads int, progress func(done, total int64), emit func(bench.Result)) (dec *nn.Decoder, err error) {
+func loadBench(ctx context.Context, dev backend.Device, path string, kv tensor.DType, loads int, progress func(done, total int64), emit func(bench.Result)) (dec *nn.Decoder, err error) {
 	set, _, err := openSet(path)
 	if set != nil {
 		defer set.Close()
@@ -178,7 +176,7 @@ func loadBench(ctx context.Context, dev backend.Device, path string, loads int, 
 			dec.Close()
 		}
 		var err error
-		dec, err = loadDecoder(ctx, dev, path, progress)
+		dec, err = loadDecoder(ctx, dev, path, kv, progress)
 		return func() {}, err
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"samebit/backend"
 	"samebit/bench/qccbench"
+	"samebit/tensor"
 )
 
 // newBenchQCC are the measurements of attention of constant memory. Each prints one
@@ -149,7 +150,7 @@ a failure, and with --growth so is a process that grows by more.`,
 		"  samebit bench qcc-streaming-memory --total-tokens 1000000 --growth 1",
 		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
 			cfg.RunID = id
-			d, err := loadDecoder(c.Context(), dev, resolveModel(path), nil)
+			d, err := loadDecoder(c.Context(), dev, resolveModel(path), tensor.F32, nil)
 			if err != nil {
 				return nil, err
 			}

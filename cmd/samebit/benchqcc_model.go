@@ -12,6 +12,7 @@ import (
 	"samebit/bench/qccbench"
 	"samebit/nn"
 	"samebit/qcc"
+	"samebit/tensor"
 )
 
 // Measurements of a model beside its retrofit.
@@ -37,7 +38,7 @@ func (f *retrofitFlags) open(c *cobra.Command, dev backend.Device) (*nn.Decoder,
 	if err := f.bounded.check(false); err != nil {
 		return nil, nil, err
 	}
-	d, err := loadDecoder(c.Context(), dev, resolveModel(f.path), nil)
+	d, err := loadDecoder(c.Context(), dev, resolveModel(f.path), tensor.F32, nil)
 	if err != nil {
 		return nil, nil, err
 	}

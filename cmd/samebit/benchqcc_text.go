@@ -14,6 +14,7 @@ import (
 	"samebit/bench/qccbench"
 	"samebit/nn"
 	"samebit/qcc"
+	"samebit/tensor"
 )
 
 // Answers in words of a model with its full cache, and with a bounded one.
@@ -83,7 +84,7 @@ func (f *answerFlags) open(c *cobra.Command, dev backend.Device) (full, own *nn.
 		Encode: func(s string) []int32 { return t.EncodeSpecial(nil, s) },
 		Plain:  func(s string) []int32 { return t.EncodePlain(nil, s) },
 		Stop:   func(id int32) bool { return t.IsStop(id) || slices.Contains(shape.EOS, id) }}
-	if full, err = loadDecoder(c.Context(), dev, path, nil); err != nil {
+	if full, err = loadDecoder(c.Context(), dev, path, tensor.F32, nil); err != nil {
 		return nil, nil, text, nil, err
 	}
 	if own, close, err = f.bound(c, dev, full); err != nil {

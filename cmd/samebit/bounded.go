@@ -91,10 +91,7 @@ func (f *boundedFlags) adapter(d *nn.Decoder) (a *qcc.Adapter, err error) {
 // load is loadDecoder of a model with keys and values of a type, whose memory may be
 // bounded.
 func (f *boundedFlags) load(ctx context.Context, dev backend.Device, kv *kvFlag, path string, progress func(done, total int64)) (*nn.Decoder, error) {
-	d, err := loadDecoder(ctx, dev, path, progress)
-	if err == nil {
-		d, err = kv.on(dev, d)
-	}
+	d, err := loadDecoder(ctx, dev, path, kv.dtype(), progress)
 	if err != nil {
 		return nil, err
 	}

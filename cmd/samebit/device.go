@@ -15,7 +15,6 @@ import (
 	"samebit/backend/cuda/emu"
 	"samebit/backend/opencl"
 	"samebit/backend/ref"
-	"samebit/nn"
 	"samebit/tensor"
 )
 
@@ -48,22 +47,6 @@ func (f *kvFlag) dtype() tensor.DType {
 		return tensor.BF16
 	}
 	return tensor.F32
-}
-
-// on is the decoder of a device with keys and values of the type. It owns what d owned,
-// and d is closed after an error.
-func (f *kvFlag) on(dev backend.Device, d *nn.Decoder) (*nn.Decoder, error) {
-	var n *nn.Decoder
-	err := backend.CheckPageType(dev, f.dtype())
-	if err == nil {
-		n, err = d.WithKV(f.dtype())
-	}
-	if err != nil {
-		d.Close()
-		return nil, err
-	}
-	n.Closers, d.Closers = d.Closers, nil
-	return n, nil
 }
 
 // ordinal is the number in "cuda:0" or "opencl:1".

@@ -26,6 +26,7 @@ import (
 	"samebit/nn"
 	"samebit/qcc"
 	"samebit/qwen3"
+	"samebit/tensor"
 )
 
 const (
@@ -256,8 +257,8 @@ func openSet(path string) (set *checkpoint.Set, shape qwen3.Config, err error) {
 	return set, shape, err
 }
 
-// loadDecoder loads weights without a tokenizer.
-func loadDecoder(ctx context.Context, dev backend.Device, path string, progress func(done, total int64)) (*nn.Decoder, error) {
+// loadDecoder loads weights without a tokenizer, for keys and values of a type.
+func loadDecoder(ctx context.Context, dev backend.Device, path string, kv tensor.DType, progress func(done, total int64)) (*nn.Decoder, error) {
 	set, shape, err := openSet(path)
 	if set != nil {
 		defer set.Close()
@@ -265,7 +266,10 @@ func loadDecoder(ctx context.Context, dev backend.Device, path string, progress 
 	if err != nil {
 		return nil, err
 	}
-	return qwen3.Load(ctx, dev, shape, set, qwen3.LoadOptions{Progress: progress})
+	if err := backend.CheckPageType(dev, kv); err != nil {
+		return nil, err
+	}
+	return qwen3.Load(ctx, dev, shape, set, qwen3.LoadOptions{Progress: progress, KV: kv})
 }
 
 // bar shows progress on a terminal and nothing elsewhere.

@@ -22,13 +22,9 @@ type opCount struct {
 }
 
 // compareOps runs rows of a prompt and one step on the reference and on a device
-// at once, and compares what every op wrote. The error names the
+// at once, and compares what every op wrote. It closes the device. The error names the
 // first difference; the counts are of what ran until then.
-func compareOps(ctx context.Context, path string, bounded *boundedFlags, kv *kvFlag, open func() (backend.Device, error), rows int, progress func(done, total int64)) (counts []opCount, err error) {
-	dev, err := open()
-	if err != nil {
-		return nil, err
-	}
+func compareOps(ctx context.Context, path string, bounded *boundedFlags, kv *kvFlag, dev backend.Device, rows int, progress func(done, total int64)) (counts []opCount, err error) {
 	defer dev.Close()
 	plain := ref.New()
 	defer plain.Close()

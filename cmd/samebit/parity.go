@@ -92,7 +92,7 @@ must be those of the processor.`,
 				return fmt.Errorf("parity: %s: %w", device, err)
 			}
 			bar := newBar("loading "+filepath.Base(path)+" twice", true)
-			rep.Ops, differs = compareOps(c.Context(), path, &bounded, &kv, func() (backend.Device, error) { return dev, nil }, opRows, bar.update)
+			rep.Ops, differs = compareOps(c.Context(), path, &bounded, &kv, dev, opRows, bar.update)
 			bar.finish()
 			if c.Context().Err() != nil {
 				return differs

@@ -1,8 +1,6 @@
 package gate
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,14 +39,8 @@ func Assemble(reports map[string][]byte) (map[string]any, error) {
 }
 
 func assemble(out map[string]any, data []byte) error {
-	// Audit reads strictly: one object, no key twice.
-	if _, err := Audit(data); err != nil {
-		return err
-	}
-	var r map[string]any
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	if err := d.Decode(&r); err != nil {
+	r, err := read(data)
+	if err != nil {
 		return err
 	}
 	schema, _ := r["schema"].(string)

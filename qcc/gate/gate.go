@@ -29,7 +29,18 @@ type Result struct {
 // Audit judges evidence. It fails with ErrUnreadable if the text is not one JSON
 // object whose keys are unique.
 func Audit(evidence []byte) (Result, error) {
-	d := json.NewDecoder(bytes.NewReader(evidence))
+	root, err := read(evidence)
+	if err != nil {
+		return Result{}, err
+	}
+	a := &audit{failures: []string{}}
+	a.root(section{a, "", root})
+	return Result{Passed: len(a.failures) == 0, Failures: a.failures}, nil
+}
+
+// read is one JSON object, read strictly.
+func read(text []byte) (map[string]any, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	v, err := value(d, 0)
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
@@ -45,11 +56,9 @@ func Audit(evidence []byte) (Result, error) {
 		err = errors.New("it holds something else than an object of measurements: want {\"run_id\": ..., ...}")
 	}
 	if err != nil {
-		return Result{}, fmt.Errorf("gate: %v: %w", err, ErrUnreadable)
+		return nil, fmt.Errorf("gate: %v: %w", err, ErrUnreadable)
 	}
-	a := &audit{failures: []string{}}
-	a.root(section{a, "", root})
-	return Result{Passed: len(a.failures) == 0, Failures: a.failures}, nil
+	return root, nil
 }
 
 // deepest is how far evidence may nest.
