@@ -53,7 +53,15 @@ class Server:
             cmd += ["-fa", {"0": "off", "1": "on"}[flash], "-ctk", kv, "-ctv", kv]
         self.log = open(os.path.join(a.cache, SERVER + ".log"), "w")
         self.process = subprocess.Popen(cmd, stdout=self.log, stderr=subprocess.STDOUT)
-        deadline = time.monotonic() + 300
+        try:
+            self.wait(300)
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, seconds):
+        """Until the server answers."""
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5) as r:
@@ -62,7 +70,6 @@ class Server:
             except (urllib.error.URLError, OSError):
                 pass
             if self.process.poll() is not None or time.monotonic() > deadline:
-                self.close()
                 sys.exit(f"{SERVER} does not start: see {self.log.name}")
             time.sleep(0.2)
 
