@@ -2,7 +2,6 @@ package qccbench
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 
 	"samebit/backend"
@@ -18,9 +17,6 @@ type Text struct {
 	Stop   func(id int32) bool // the token ends an answer
 	Size   int                 // tokens that there are; a model may have more logits
 }
-
-// modelID names a model by its weights.
-func modelID(d *nn.Decoder) string { return hex.EncodeToString(d.ID[:]) }
 
 // native refuses a model whose context is smaller than asked for.
 func native(d *nn.Decoder, least int) error {
@@ -99,6 +95,20 @@ func (w *writer) more(ctx context.Context, r *nn.Runner) (text string, limit boo
 			return "", false, err
 		}
 	}
+}
+
+// both has the own model and the full one answer a text. got is told the arm, 0 and 1,
+// what it said, whether it was still at it at the limit, and why it failed, if it did. It
+// fails only when it is cancelled, which is no failure of a model.
+func (w *writer) both(ctx context.Context, own, full *nn.Decoder, ids []int32, got func(arm int, said string, limit bool, failed error)) error {
+	for i, d := range []*nn.Decoder{own, full} {
+		said, limit, failed := w.answer(ctx, d, ids)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		got(i, said, limit, failed)
+	}
+	return nil
 }
 
 // answer is what follows a text.

@@ -161,6 +161,7 @@ func (t NeedleTrial) hide(n int, text []int32, encode func(string) []int32) ([]i
 type NeedlesConfig struct {
 	RunID     string
 	Memory    string // says how the own model's memory is bounded
+	Generated bool   // the project made the model
 	Tokens    int    // of an answer, at most
 	MinNative int    // context that the model must have
 	Chunk     int
@@ -203,14 +204,12 @@ func ReadNeedles(r io.Reader) ([]NeedleResult, error) {
 // NeedlesResult has rates; a trial succeeds if all its needles are found.
 type NeedlesResult struct {
 	Head
-	NotEvidence []string                `json:"not_evidence"` // why it is none; empty if nothing here says so
-	Manifest    string                  `json:"manifest_sha256"`
-	ModelID     string                  `json:"model_id"`
-	Memory      string                  `json:"memory"`
+	NotEvidence []string `json:"not_evidence"` // why it is none; empty if nothing here says so
+	Manifest    string   `json:"manifest_sha256"`
+	Subject
 	Trials      int                     `json:"trials"`
 	Needles     int                     `json:"needles_total"`
 	Context     int                     `json:"context_tokens"`
-	Native      int                     `json:"native_context_tokens"`
 	Errors      int                     `json:"errors"` // trials that could not be run; they count as missed by both
 	FirstError  string                  `json:"first_error,omitempty"`
 	QCC         float64                 `json:"qcc_success_rate"`
@@ -235,14 +234,14 @@ type DepthBucket struct {
 	Ratio   *float64 `json:"qcc_full_kv_ratio"` // null where the full cache finds none
 }
 
-var depthQuarters = []string{"0-25%", "25-50%", "50-75%", "75-100%"}
+var quarters = []string{"0-25%", "25-50%", "50-75%", "75-100%"}
 
 // RunNeedles runs the trials of a manifest, read from data, with a model's full cache
 // and with a bounded memory. text is what the manifest was made for.
 func RunNeedles(ctx context.Context, dev backend.Device, full, own *nn.Decoder, t Text, data, text []byte, c NeedlesConfig) (NeedlesResult, error) {
-	r := NeedlesResult{Head: head("retrieval_1m", c.RunID, dev), NotEvidence: []string{}, Manifest: digest(data), ModelID: modelID(full), Memory: c.Memory, Native: full.Context,
+	r := NeedlesResult{Head: head("retrieval_1m", c.RunID, dev), NotEvidence: []string{}, Manifest: digest(data), Subject: subject(full, c.Memory),
 		Depths: map[string]*DepthBucket{}, AllRequired: true, RandomDepth: true}
-	r.MatchedFullKV = true
+	r.Synthetic, r.MatchedFullKV = c.Generated, true
 	var m Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
 		return r, fmt.Errorf("qccbench: manifest: %w", err)
@@ -398,7 +397,7 @@ func (r *NeedlesResult) add(x NeedleResult, t NeedleTrial) error {
 	own, full := true, true
 	for i, a := range x.Answers {
 		n := t.Needles[i]
-		q := depthQuarters[int(4*n.Depth)]
+		q := quarters[int(4*n.Depth)]
 		if r.Depths[q] == nil {
 			r.Depths[q] = new(DepthBucket)
 		}

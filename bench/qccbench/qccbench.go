@@ -6,6 +6,7 @@ package qccbench
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -22,20 +23,43 @@ import (
 type Head struct {
 	Schema        string `json:"schema"`
 	RunID         string `json:"run_id"`
-	Synthetic     bool   `json:"synthetic"`       // random weights or generated text
+	Synthetic     bool   `json:"synthetic"`       // the project made the model, or the rows; see [Subject]
 	QCCOnly       bool   `json:"qcc_only"`        // nothing exact was run beside it
 	MatchedFullKV bool   `json:"matched_full_kv"` // exact attention ran the same rows with the same weights
 	Threads       int    `json:"threads,omitempty"`
 	Kernels       string `json:"kernels,omitempty"`
 }
 
+// A schema is a name between these.
+const (
+	schemaBefore = "samebit.qcc."
+	schemaAfter  = "/1"
+)
+
 func head(name, run string, dev backend.Device) Head {
-	h := Head{Schema: "samebit.qcc." + name + "/1", RunID: run}
+	h := Head{Schema: schemaBefore + name + schemaAfter, RunID: run}
 	if dev != nil {
 		i := dev.Info()
 		h.Threads, h.Kernels = i.Threads, i.Kernels
 	}
 	return h
+}
+
+// Subject is what a result is of; results are joined by it.
+//
+// Synthetic, in a result's head, is true if the project made the model (random weights,
+// or one that is in the program) or the rows (random tokens, generated records). It is
+// false only for a model that somebody named and a text, rows or a manifest that somebody
+// gave. It is what is known, and no more: whether a named model is a real one and given
+// rows are a benchmark's is in no file, so no result says so.
+type Subject struct {
+	ModelID string `json:"model_id"`              // of its weights
+	Memory  string `json:"memory"`                // how that of the own model is bounded
+	Native  int    `json:"native_context_tokens"` // that the model was made for; 0: it says none
+}
+
+func subject(d *nn.Decoder, memory string) Subject {
+	return Subject{ModelID: hex.EncodeToString(d.ID[:]), Memory: memory, Native: d.Context}
 }
 
 // Shell describes a model of random weights: a decoder whose layers have attention
@@ -138,6 +162,9 @@ type pair struct {
 	own  *qcc.Patched
 	c    *nn.Ctx
 	next *rand.Rand
+
+	given []int32 // tokens of a text; none: random ones
+	at    int     // of those that are next
 }
 
 // openPair makes a shell and retrofits it; set changes the configuration.
@@ -146,7 +173,16 @@ func openPair(ctx context.Context, dev backend.Device, s Shell, set func(c *qcc.
 	if err != nil {
 		return nil, err
 	}
-	p, err := retrofit(ctx, dev, d, set)
+	c, err := qcc.ModelConfig(d)
+	var a *qcc.Adapter
+	if err == nil {
+		set(&c)
+		a, err = qcc.NewAdapter(d, qcc.Retrofit{Config: c, KV: qcc.KVRepeat}, 123)
+	}
+	var p *pair
+	if err == nil {
+		p, err = patched(ctx, dev, d, a)
+	}
 	if err != nil {
 		d.Close()
 		return nil, err
@@ -154,21 +190,8 @@ func openPair(ctx context.Context, dev backend.Device, s Shell, set func(c *qcc.
 	return p, nil
 }
 
-// retrofit is openPair of a model that there is. Closing the pair closes the model.
-func retrofit(ctx context.Context, dev backend.Device, d *nn.Decoder, set func(c *qcc.Config)) (*pair, error) {
-	c, err := qcc.ModelConfig(d)
-	if err != nil {
-		return nil, err
-	}
-	set(&c)
-	a, err := qcc.NewAdapter(d, qcc.Retrofit{Config: c, KV: qcc.KVRepeat}, 123)
-	if err != nil {
-		return nil, err
-	}
-	return patched(ctx, dev, d, a)
-}
-
-// patched is retrofit by an adapter.
+// patched is openPair of a model and an adapter that there are. Closing the pair closes
+// the model.
 func patched(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc.Adapter) (*pair, error) {
 	p := &pair{ctx: ctx, dev: dev, full: d, next: rand.New(rand.NewPCG(1, 2))}
 	var err error
@@ -197,13 +220,32 @@ func (p *pair) close() error {
 	return err
 }
 
-// text are n seeded tokens.
+// text are n tokens; see fill.
 func (p *pair) text(n int) []state.Row {
 	rows := make([]state.Row, n)
-	for i := range rows {
-		rows[i].Token = int32(p.next.IntN(p.full.Vocab))
-	}
+	p.fill(rows)
 	return rows
+}
+
+// fill makes rows the next tokens of the text that was given, which begins again when it
+// ends, or seeded random ones.
+func (p *pair) fill(rows []state.Row) {
+	for i := range rows {
+		if len(p.given) == 0 {
+			rows[i].Token = int32(p.next.IntN(p.full.Vocab))
+			continue
+		}
+		rows[i].Token = p.given[p.at]
+		p.at = (p.at + 1) % len(p.given)
+	}
+}
+
+// covers refuses a text that was given but is shorter than what is measured.
+func covers(text []int32, n int) error {
+	if len(text) > 0 && len(text) < n {
+		return fmt.Errorf("qccbench: the text has %d tokens, %d are measured: give a longer text, or measure less of it", len(text), n)
+	}
+	return nil
 }
 
 // run appends rows to a state in chunks and calls each, if given, with the logits of

@@ -185,18 +185,20 @@ func TestServing(t *testing.T) {
 	dev := device(t)
 	d, a := bounded(t, dev, 16)
 	l, err := RunLatency(t.Context(), dev, d, a, LatencyConfig{Length: 60, Repeats: 2, Tokens: 3, Chunk: 32})
-	if err != nil || l.QCC.TTFT.P50 <= 0 || l.Full.TPOT.P99 < l.Full.TPOT.P50 || l.Speedup.TPOT.P50 <= 0 {
+	if err != nil || l.QCC.TTFT.P50 <= 0 || l.Full.TPOT.P99 < l.Full.TPOT.P50 || l.Speedup.TPOT.P50 <= 0 || math.Abs((1+l.Regression)*l.Speedup.TTFT.Mean-1) > 1e-9 {
 		t.Errorf("%+v, %v", l, err)
 	}
 	d, a = bounded(t, dev, 16)
 	// A page of 64 slots takes 4 · 2 · 4 · 64 · 8 · 4 bytes; 500 rows have eight.
 	c, err := RunConcurrency(t.Context(), dev, d, a, ConcurrencyConfig{Length: 500, Tokens: 2, Batches: []int{1, 2}, Chunk: 32, BudgetBytes: 3 * 8 * 32768 / 2})
-	if err != nil || c.QCC != 2 || c.Full != 1 || len(c.Batches) != 4 || c.Batches[3].Status != "oom" || c.Batches[2].PerSecond <= 0 {
+	if err != nil || c.QCC != 2 || c.Full != 1 || len(c.Batches) != 4 || c.Batches[3].Status != "oom" || c.Batches[2].PerSecond <= 0 ||
+		c.StateBatch != 1 || c.QCCState != c.Batches[0].State || c.FullState != c.Batches[1].State || c.QCCState <= 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	d, a = bounded(t, dev, 60)
 	p, err := RunPerplexity(t.Context(), dev, d, a, ids(50), PerplexityConfig{Chunk: 16})
-	if err != nil || p.Tokens != 49 || p.Ratio != 1 || math.Abs(math.Log(p.QCC.Perplexity)-p.Full.NLL) > 1e-9 || p.QCC.Buckets[3] <= 0 {
+	if err != nil || p.Tokens != 49 || p.Ratio != 1 || math.Abs(math.Log(p.QCC.Perplexity)-p.Full.NLL) > 1e-9 || p.QCC.Buckets[3] <= 0 ||
+		p.QCCScore != p.QCC.Score || p.FullScore != p.Full.Score || len(p.Ratios) != 4 || p.Ratios["75-100%"] != 1 || p.FullSuite || p.Benchmark != "" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if x := tail([]float64{4, 1, 2, 3, 5}); x.Mean != 3 || x.P50 != 3 || math.Abs(x.P95-4.8) > 1e-12 {
@@ -219,11 +221,14 @@ func TestStream(t *testing.T) {
 	if testing.Short() {
 		total = 3000
 	}
-	d, err := small.open(dev)
+	d, a := bounded(t, dev, 100)
+	q := a.Config
+	q.Codes = 4
+	a, err := qcc.NewAdapter(d, qcc.Retrofit{Config: q, KV: qcc.KVRepeat}, 123)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := RunStream(t.Context(), dev, d, StreamConfig{Total: total, Chunk: 100, Window: 100, Codes: 4})
+	r, err := RunStream(t.Context(), dev, d, a, StreamConfig{Total: total, Chunk: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +243,7 @@ func TestStream(t *testing.T) {
 	}
 	// The whole is some 20 MB here, of which a garbage collector may hold a part for a
 	// moment; the command's test of a million tokens demands 1 %.
-	if r.Filled == 0 || r.Peak == 0 || r.Growth > 0.2 {
+	if r.Filled == 0 || r.Peak == 0 || r.Growth > 0.2 || r.QCCPeak != max(r.Filled, r.Peak) {
 		t.Errorf("resident bytes: %d when the window was full, %d later", r.Filled, r.Peak)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"samebit/backend"
@@ -25,33 +26,55 @@ type RulerRecord struct {
 // ReadRuler reads rows, one JSON object each, of a task. It refuses a row without
 // input, answers or length.
 func ReadRuler(r io.Reader, task string) ([]RulerRecord, error) {
-	in := json.NewDecoder(bufio.NewReader(r))
-	var l []RulerRecord
-	for {
-		var x RulerRecord
-		if err := in.Decode(&x); err == io.EOF {
-			return l, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("row %d: %w", len(l)+1, err)
-		}
+	return readRows(r, func(x *RulerRecord) error {
 		if x.Task == "" {
 			x.Task = task
 		}
-		good := x.Task != "" && x.Input != "" && len(x.Outputs) > 0 && x.Length > 0
-		for _, o := range x.Outputs {
-			good = good && o != ""
+		if x.Task == "" || x.Input == "" || len(x.Outputs) == 0 || slices.Contains(x.Outputs, "") || x.Length <= 0 {
+			return fmt.Errorf("no row of RULER: want a task, \"input\", \"outputs\" and \"length\"")
 		}
-		if !good {
-			return nil, fmt.Errorf("row %d: no row of RULER: want a task, \"input\", \"outputs\" and \"length\"", len(l)+1)
+		return nil
+	})
+}
+
+// readRows reads rows of a benchmark, one JSON object each, and has check complete or
+// refuse every one.
+func readRows[R any](r io.Reader, check func(x *R) error) ([]R, error) {
+	in := json.NewDecoder(bufio.NewReader(r))
+	var l []R
+	for {
+		var x R
+		err := in.Decode(&x)
+		if err == io.EOF {
+			return l, nil
+		}
+		if err == nil {
+			err = check(&x)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("row %d: %w", len(l)+1, err)
 		}
 		l = append(l, x)
 	}
+}
+
+// chosen are the rows behind some that are left out, at most so many if most is not 0.
+func chosen[R any](rows []R, skip, most int) ([]R, error) {
+	rows = rows[min(skip, len(rows)):]
+	if most > 0 {
+		rows = rows[:min(most, len(rows))]
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("qccbench: there are no rows, or all are left out")
+	}
+	return rows, nil
 }
 
 // RulerConfig is a run of such rows. A field of 0 is none.
 type RulerConfig struct {
 	RunID     string
 	Memory    string // says how the own model's memory is bounded
+	Generated bool   // the project made the model
 	Skip, Max int    // rows; Max 0: all
 	Tokens    int    // of an answer, at most
 	MinNative int    // context that the model must have
@@ -111,10 +134,8 @@ func ratio(own, full float64) *float64 {
 // nothing here knows which rows belong to one.
 type RulerResult struct {
 	Head
-	Benchmark string                 `json:"benchmark"`
-	ModelID   string                 `json:"model_id"`
-	Memory    string                 `json:"memory"`
-	Native    int                    `json:"native_context_tokens"`
+	Benchmark string `json:"benchmark"`
+	Subject
 	Tokens    int                    `json:"max_new_tokens"`
 	FullSuite bool                   `json:"full_suite"`
 	Errors    int                    `json:"errors"` // answers of either model
@@ -155,21 +176,18 @@ func answered(text string, answers []string) float64 {
 // RunRuler asks a model with its full cache, and the same one of bounded memory, for
 // the answers of rows, with the likeliest tokens.
 func RunRuler(ctx context.Context, dev backend.Device, full, own *nn.Decoder, t Text, records []RulerRecord, c RulerConfig) (RulerResult, error) {
-	r := RulerResult{Head: head("ruler", c.RunID, dev), Benchmark: "ruler", ModelID: modelID(full), Memory: c.Memory, Native: full.Context, Tokens: c.Tokens,
+	r := RulerResult{Head: head("ruler", c.RunID, dev), Benchmark: "ruler", Subject: subject(full, c.Memory), Tokens: c.Tokens,
 		Ratios: map[string]*float64{}, Scores: map[string]*RulerScore{}}
-	r.MatchedFullKV = true
+	r.Synthetic, r.MatchedFullKV = c.Generated, true
 	if c.Tokens < 1 || c.Chunk < 1 || c.Skip < 0 || c.Max < 0 || c.MinNative < 0 {
 		return r, fmt.Errorf("qccbench: answers of %d tokens, passes of %d rows, %d rows left out, at most %d, a context of %d: want positive numbers", c.Tokens, c.Chunk, c.Skip, c.Max, c.MinNative)
 	}
 	if err := native(full, c.MinNative); err != nil {
 		return r, err
 	}
-	records = records[min(c.Skip, len(records)):]
-	if c.Max > 0 {
-		records = records[:min(c.Max, len(records))]
-	}
-	if len(records) == 0 {
-		return r, fmt.Errorf("qccbench: there are no rows, or all are left out")
+	records, err := chosen(records, c.Skip, c.Max)
+	if err != nil {
+		return r, err
 	}
 	w, err := newWriter(dev, t, c.Tokens, c.Chunk)
 	if err != nil {
@@ -179,27 +197,23 @@ func RunRuler(ctx context.Context, dev backend.Device, full, own *nn.Decoder, t 
 	for i, x := range records {
 		ids := t.Encode(x.Input + x.Prefix)
 		row := RulerRow{Task: x.Task, Index: x.Index, Length: x.Length, Bucket: rulerBucket(x.Length), Prompt: len(ids)}
-		for _, arm := range []struct {
-			d *nn.Decoder
-			a *RulerAnswer
-		}{{own, &row.QCC}, {full, &row.Full}} {
-			var failed error
-			arm.a.Prediction, arm.a.Limit, failed = w.answer(ctx, arm.d, ids)
-			if err := ctx.Err(); err != nil { // no failure of the model
-				w.close()
-				return r, err
-			}
-			switch {
-			case failed != nil:
-				arm.a.Error = failed.Error()
+		err := w.both(ctx, own, full, ids, func(arm int, said string, limit bool, failed error) {
+			a := []*RulerAnswer{&row.QCC, &row.Full}[arm]
+			if failed != nil {
+				a.Error = failed.Error()
 				r.Errors++
-				continue
-			case arm.a.Limit:
+				return
+			}
+			a.Prediction, a.Limit, a.Recall = said, limit, answered(said, x.Outputs)
+			if limit {
 				r.Limits++
+			} else {
+				a.Score = a.Recall
 			}
-			if arm.a.Recall = answered(arm.a.Prediction, x.Outputs); !arm.a.Limit {
-				arm.a.Score = arm.a.Recall
-			}
+		})
+		if err != nil {
+			w.close()
+			return r, err
 		}
 		key := row.Task + "/" + row.Bucket
 		if r.Scores[key] == nil {

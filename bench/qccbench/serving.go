@@ -20,15 +20,21 @@ type LatencyConfig struct {
 	Repeats, Warmup int
 	Tokens          int
 	Chunk           int
+	Memory          string  // says how the retrofit's memory is bounded
+	Generated       bool    // the project made the model
+	Text            []int32 // what is read; none: random tokens
 }
 
 // LatencyResult has times to the first token and per token after it, of a retrofit and
 // of its model in turn.
 type LatencyResult struct {
 	Head
-	Length int `json:"context_tokens"`
-	Window int `json:"window_size"`
-	QCC    struct {
+	Subject
+	Length  int `json:"context_tokens"`
+	Window  int `json:"window_size"`
+	Repeats int `json:"repeats"`
+	Tokens  int `json:"decode_steps"`
+	QCC     struct {
 		TTFT Tail `json:"ttft_ms"`
 		TPOT Tail `json:"tpot_ms"`
 	} `json:"qcc"`
@@ -40,6 +46,7 @@ type LatencyResult struct {
 		TTFT Tail `json:"ttft"`
 		TPOT Tail `json:"tpot"`
 	} `json:"speedup"`
+	Regression float64 `json:"ttft_regression"` // how much later the mean first token is, as a share; below 0 it is earlier
 }
 
 // Tail is the mean and the upper quantiles of times, or of their ratios.
@@ -71,17 +78,22 @@ func (t Tail) over(u Tail) Tail {
 
 // RunLatency times prompts and tokens of a model, which it closes, and of its retrofit.
 func RunLatency(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc.Adapter, c LatencyConfig) (LatencyResult, error) {
-	r := LatencyResult{Head: head("latency", c.RunID, dev), Length: c.Length, Window: a.Config.Window}
-	r.Synthetic, r.MatchedFullKV = true, true
+	r := LatencyResult{Head: head("latency", c.RunID, dev), Subject: subject(d, c.Memory), Length: c.Length, Window: a.Config.Window, Repeats: c.Repeats, Tokens: c.Tokens}
+	r.Synthetic, r.MatchedFullKV = c.Generated || len(c.Text) == 0, true
 	if c.Length < 1 || c.Repeats < 1 || c.Warmup < 0 || c.Tokens < 1 || c.Chunk < 1 {
 		d.Close()
 		return r, fmt.Errorf("qccbench: %d repetitions of %d tokens and %d more: want positive numbers", c.Repeats, c.Length, c.Tokens)
+	}
+	if err := covers(c.Text, c.Length+c.Tokens); err != nil {
+		d.Close()
+		return r, err
 	}
 	p, err := patched(ctx, dev, d, a)
 	if err != nil {
 		d.Close()
 		return r, err
 	}
+	p.given = c.Text
 	rows, more := p.text(c.Length), p.text(c.Tokens)
 	var first, rest [2][]float64
 	for i := 0; i < c.Warmup+c.Repeats && err == nil; i++ {
@@ -107,6 +119,7 @@ func RunLatency(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc.A
 	if err == nil {
 		r.QCC.TTFT, r.QCC.TPOT, r.Full.TTFT, r.Full.TPOT = tail(first[0]), tail(rest[0]), tail(first[1]), tail(rest[1])
 		r.Speedup.TTFT, r.Speedup.TPOT = r.Full.TTFT.over(r.QCC.TTFT), r.Full.TPOT.over(r.QCC.TPOT)
+		r.Regression = r.QCC.TTFT.Mean/r.Full.TTFT.Mean - 1
 	}
 	if e := p.close(); err == nil {
 		err = e
@@ -121,18 +134,27 @@ type ConcurrencyConfig struct {
 	Tokens      int
 	Batches     []int
 	Chunk       int
-	BudgetBytes int64 // for the states of a batch; 0: no limit
+	BudgetBytes int64   // for the states of a batch; 0: no limit
+	Memory      string  // says how the retrofit's memory is bounded
+	Generated   bool    // the project made the model
+	Text        []int32 // what is read, each sequence from where the last one ended; none: random tokens
 }
 
 // ConcurrencyResult says what fitted and how fast it was.
 type ConcurrencyResult struct {
 	Head
+	Subject
 	Length  int                `json:"context_tokens"`
 	Window  int                `json:"window_size"`
 	Budget  int64              `json:"budget_bytes,omitempty"`
 	Batches []ConcurrencyPoint `json:"batches"`
 	QCC     int                `json:"qcc_concurrency"` // the largest batch that fitted
 	Full    int                `json:"full_kv_concurrency"`
+
+	// Of the smallest batch that both could decode; left out if there is none.
+	StateBatch int   `json:"attention_state_batch_size,omitempty"`
+	QCCState   int64 `json:"qcc_attention_state_bytes,omitempty"`
+	FullState  int64 `json:"full_kv_attention_state_bytes,omitempty"`
 }
 
 // ConcurrencyPoint is one model and batch.
@@ -146,18 +168,24 @@ type ConcurrencyPoint struct {
 
 // RunConcurrency decodes batches with a model, which it closes, and with its retrofit.
 func RunConcurrency(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc.Adapter, c ConcurrencyConfig) (ConcurrencyResult, error) {
-	r := ConcurrencyResult{Head: head("concurrency", c.RunID, dev), Length: c.Length, Window: a.Config.Window, Budget: c.BudgetBytes, Batches: []ConcurrencyPoint{}}
-	r.Synthetic, r.MatchedFullKV = true, true
+	r := ConcurrencyResult{Head: head("concurrency", c.RunID, dev), Subject: subject(d, c.Memory), Length: c.Length, Window: a.Config.Window, Budget: c.BudgetBytes, Batches: []ConcurrencyPoint{}}
+	r.Synthetic, r.MatchedFullKV = c.Generated || len(c.Text) == 0, true
 	if c.Length < 1 || c.Tokens < 1 || c.Chunk < 1 || len(c.Batches) == 0 || slices.Min(c.Batches) < 1 || slices.Max(c.Batches) > 1<<12 || c.BudgetBytes < 0 {
 		d.Close()
 		return r, fmt.Errorf("qccbench: batches %v of %d tokens and %d more: want positive numbers, batches to 2^12", c.Batches, c.Length, c.Tokens)
+	}
+	if err := covers(c.Text, c.Length+c.Tokens); err != nil {
+		d.Close()
+		return r, err
 	}
 	p, err := patched(ctx, dev, d, a)
 	if err != nil {
 		d.Close()
 		return r, err
 	}
+	p.given = c.Text
 	for _, n := range c.Batches {
+		var fits [2]int64 // bytes
 		for j, m := range []*nn.Decoder{p.own.Decoder, p.full} {
 			if err != nil {
 				break
@@ -172,6 +200,10 @@ func RunConcurrency(ctx context.Context, dev backend.Device, d *nn.Decoder, a *q
 				r.Full = max(r.Full, n)
 			}
 			r.Batches = append(r.Batches, x)
+			fits[j] = x.State
+		}
+		if fits[0] > 0 && fits[1] > 0 && (r.StateBatch == 0 || n < r.StateBatch) {
+			r.StateBatch, r.QCCState, r.FullState = n, fits[0], fits[1]
 		}
 	}
 	if e := p.close(); err == nil {
@@ -220,15 +252,27 @@ func (p *pair) batch(m *nn.Decoder, c ConcurrencyConfig, x *ConcurrencyPoint) (e
 
 // PerplexityConfig is a text whose every token but the first is predicted.
 type PerplexityConfig struct {
-	RunID string
-	Chunk int
-	Max   int // tokens read; 0: all
+	RunID     string
+	Chunk     int
+	Max       int    // tokens read; 0: all
+	Memory    string // says how the retrofit's memory is bounded
+	Generated bool   // the project made the model
+	Benchmark string // that the text is of, as whoever gives it says; "": none
+	MinNative int    // context that the model must have
 }
 
 // PerplexityResult is how well a retrofit and its model predict a text, which is one
-// sequence: no token at the border of a chunk is dropped.
+// sequence: no token at the border of a chunk is dropped. Scores are 1/perplexity; tasks
+// are the quarters of the text. It is never the full suite: one text is none.
 type PerplexityResult struct {
 	Head
+	Benchmark string `json:"benchmark,omitempty"`
+	Subject
+	FullSuite bool               `json:"full_suite"`
+	QCCScore  float64            `json:"qcc_score"`
+	FullScore float64            `json:"full_kv_score"`
+	Ratios    map[string]float64 `json:"task_ratios"`
+
 	Window int        `json:"window_size"`
 	Tokens int        `json:"tokens"`
 	QCC    Likelihood `json:"qcc"`
@@ -246,8 +290,8 @@ type Likelihood struct {
 
 // RunPerplexity reads a text with a model, which it closes, and with its retrofit.
 func RunPerplexity(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc.Adapter, ids []int32, c PerplexityConfig) (PerplexityResult, error) {
-	r := PerplexityResult{Head: head("perplexity", c.RunID, dev), Window: a.Config.Window}
-	r.MatchedFullKV = true
+	r := PerplexityResult{Head: head("perplexity", c.RunID, dev), Benchmark: c.Benchmark, Subject: subject(d, c.Memory), Ratios: map[string]float64{}, Window: a.Config.Window}
+	r.Synthetic, r.MatchedFullKV = c.Generated, true
 	if c.Max > 0 {
 		ids = ids[:min(c.Max, len(ids))]
 	}
@@ -256,6 +300,10 @@ func RunPerplexity(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qc
 		return r, fmt.Errorf("qccbench: a text of %d tokens in chunks of %d: want at least 5, and 1", len(ids), c.Chunk)
 	}
 	r.Tokens = len(ids) - 1
+	if err := native(d, c.MinNative); err != nil {
+		d.Close()
+		return r, err
+	}
 	p, err := patched(ctx, dev, d, a)
 	if err != nil {
 		d.Close()
@@ -287,7 +335,10 @@ func RunPerplexity(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qc
 			r.Full = l
 		}
 	}
-	r.Ratio = r.QCC.Score / r.Full.Score
+	r.QCCScore, r.FullScore, r.Ratio = r.QCC.Score, r.Full.Score, r.QCC.Score/r.Full.Score
+	for q := range r.QCC.Buckets {
+		r.Ratios[quarters[q]] = math.Exp(r.Full.Buckets[q] - r.QCC.Buckets[q])
+	}
 	if e := p.close(); err == nil {
 		err = e
 	}

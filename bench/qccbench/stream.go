@@ -15,18 +15,20 @@ import (
 
 // StreamConfig is a long text that flows through a retrofitted model.
 type StreamConfig struct {
-	RunID    string
-	Total    int // tokens
-	Chunk    int // rows of a pass
-	Window   int
-	Codes    int
-	Progress func(done, total int)
+	RunID     string
+	Total     int     // tokens
+	Chunk     int     // rows of a pass
+	Memory    string  // says how the retrofit's memory is bounded
+	Generated bool    // the project made the model
+	Text      []int32 // what is read; none: random tokens
+	Progress  func(done, total int)
 }
 
 // StreamResult says what memory did meanwhile. Bytes of the process are those after a
 // pass, none where the system does not tell.
 type StreamResult struct {
 	Head
+	Subject
 	Status    string  `json:"status"` // ok, or oom if memory ran out, with what there was
 	Total     int     `json:"total_tokens"`
 	Chunk     int     `json:"chunk"`
@@ -44,28 +46,36 @@ type StreamResult struct {
 	Peak     int64   `json:"resident_peak_bytes"` // the largest behind it
 	Last     int64   `json:"resident_last_bytes"`
 	Growth   float64 `json:"resident_growth"` // Peak over Filled, less one
+
+	// The largest of the process at all, if its memory is what the model's state lies in.
+	QCCPeak int64 `json:"qcc_peak_memory_bytes,omitempty"`
 }
 
 // settle is how many windows and passes flow before memory is looked at: scratch has
 // its size then, and the collector has run.
 const settle = 32
 
-// RunStream streams random tokens through the retrofit of a model, which it closes.
-// After every pass the memory that the pool counts must be what the configuration says.
-func RunStream(ctx context.Context, dev backend.Device, d *nn.Decoder, c StreamConfig) (StreamResult, error) {
-	r := StreamResult{Head: head("streaming_memory", c.RunID, dev), Status: "ok", Total: c.Total, Chunk: c.Chunk, Window: c.Window}
-	r.Synthetic, r.QCCOnly = true, true
+// RunStream streams tokens through the retrofit of a model, which it closes. After every
+// pass the memory that the pool counts must be what the configuration says.
+func RunStream(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc.Adapter, c StreamConfig) (StreamResult, error) {
+	r := StreamResult{Head: head("streaming_memory", c.RunID, dev), Subject: subject(d, c.Memory), Status: "ok", Total: c.Total, Chunk: c.Chunk, Window: a.Config.Window}
+	r.Synthetic, r.QCCOnly = c.Generated || len(c.Text) == 0, true
 	if c.Chunk < 1 || c.Total < 1 || c.Total > 1<<29 {
 		d.Close()
 		return r, fmt.Errorf("qccbench: %d tokens in chunks of %d: want positive numbers, at most 2^29 tokens", c.Total, c.Chunk)
 	}
+	if err := covers(c.Text, c.Total); err != nil {
+		d.Close()
+		return r, err
+	}
 	endless := *d
 	endless.Context = 0
-	p, err := retrofit(ctx, dev, &endless, func(q *qcc.Config) { q.Window, q.Codes = c.Window, c.Codes })
+	p, err := patched(ctx, dev, &endless, a)
 	if err != nil {
 		d.Close()
 		return r, err
 	}
+	p.given = c.Text
 	err = p.fresh(p.own.Decoder, func(st state.State) error { return p.stream(st, c, &r) })
 	if errors.Is(err, backend.ErrNoMemory) {
 		r.Status, err = "oom", nil
@@ -82,14 +92,12 @@ func (p *pair) stream(st state.State, c StreamConfig, r *StreamResult) error {
 		return fmt.Errorf("qccbench: a state %T without an archive", st)
 	}
 	layers := len(p.own.Layers)
-	mark := min(c.Total/2, settle*max(c.Window, c.Chunk))
+	mark := min(c.Total/2, settle*max(r.Window, c.Chunk))
 	rows := make([]state.Row, c.Chunk)
 	var spent float64
 	for at := 0; at < c.Total; {
 		n := min(c.Chunk, c.Total-at)
-		for i := range rows[:n] {
-			rows[i].Token = int32(p.next.IntN(p.full.Vocab))
-		}
+		p.fill(rows[:n])
 		s, err := seconds(func() error { return p.run(p.own.Decoder, st, rows[:n], n, nil) })
 		if err != nil {
 			return err
@@ -118,6 +126,9 @@ func (p *pair) stream(st state.State, c StreamConfig, r *StreamResult) error {
 	r.FullKV = 4 * own.Account().FullKV
 	if r.Filled > 0 {
 		r.Growth = float64(r.Peak)/float64(r.Filled) - 1
+	}
+	if name := p.dev.Name(); name == "cpu" || name == "ref" {
+		r.QCCPeak = max(r.Filled, r.Peak)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"samebit/backend"
 	"samebit/bench/qccbench"
+	"samebit/qcc"
 	"samebit/tensor"
 )
 
@@ -15,8 +16,8 @@ import (
 // JSON object.
 func newBenchQCC() []*cobra.Command {
 	return []*cobra.Command{benchQCCDecode(), benchQCCScaling(), benchQCCSpeed(), benchQCCTradeoff(), benchQCCLong(), benchQCCAudit(),
-		benchQCCFullKV(), benchQCCLearn(), benchQCCSynthetic(), benchQCCShakespeare(), benchQCCTrainRetrieval(), benchQCCAssociative(), makeQCCStrict(), benchQCCRetrieval(), benchQCCRetrofit(), benchQCCPerplexity(), benchQCCRuler(), makeQCCNeedles(), benchQCCNeedles(), makeQCCEvidence(),
-		benchQCCLatency(), benchQCCConcurrency(), benchQCCStreaming()}
+		benchQCCFullKV(), benchQCCLearn(), benchQCCSynthetic(), benchQCCShakespeare(), benchQCCTrainRetrieval(), benchQCCAssociative(), makeQCCStrict(), benchQCCRetrieval(), benchQCCRetrofit(), benchQCCPerplexity(), benchQCCRuler(), benchQCCLongBench(), makeQCCNeedles(), benchQCCNeedles(), makeQCCEvidence(),
+		benchQCCLatency(), benchQCCConcurrency(), benchQCCStreaming(), benchQCCSmoke()}
 }
 
 // qccCommand makes a command whose run prints a result.
@@ -32,7 +33,7 @@ func qccCommand(name, short, long, example string, run func(c *cobra.Command, de
 			return err
 		}
 		if id == "" {
-			id = time.Now().UTC().Format("20060102T150405Z")
+			id = newRunID()
 		}
 		dev, err := newDevice(mf.device, mf.threads)
 		if err != nil {
@@ -47,6 +48,9 @@ func qccCommand(name, short, long, example string, run func(c *cobra.Command, de
 	}
 	return c
 }
+
+// newRunID names a run that nobody named.
+func newRunID() string { return time.Now().UTC().Format("20060102T150405Z") }
 
 // qccShellFlags are options of the models of random weights.
 func qccShellFlags(c *cobra.Command, cfg *qccbench.DecodeConfig, mode *string) {
@@ -141,22 +145,46 @@ and --require-prefill a smaller speedup is a failure.`,
 
 func benchQCCStreaming() *cobra.Command {
 	var cfg qccbench.StreamConfig
-	var path string
+	var rf retrofitFlags
+	var file string
+	var window, codes int
 	var growth float64
-	c := qccCommand("streaming-memory", "Watch memory while a long text flows through a retrofitted model", `Retrofit a model, stream random tokens through it and compare the memory of its
-state, after every pass, with what the configuration says, and the memory of the
-process with what it was once the window was full. A state that differs by a byte is
-a failure, and with --growth so is a process that grows by more.`,
+	c := qccCommand("streaming-memory", "Watch memory while a long text flows through a retrofitted model", `Retrofit a model, stream random tokens, or with --text those of a text, through it
+and compare the memory of its state, after every pass, with what the configuration
+says, and the memory of the process with what it was once the window was full. A state
+that differs by a byte is a failure, and with --growth so is a process that grows by
+more.`,
 		"  samebit bench qcc-streaming-memory --total-tokens 1000000 --growth 1",
 		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
-			cfg.RunID = id
-			d, err := loadDecoder(c.Context(), dev, resolveModel(path), tensor.F32, nil)
+			if rf.bounded.file != "" && (c.Flags().Changed("window-size") || c.Flags().Changed("num-codes")) {
+				return nil, usagef("bench qcc-streaming-memory: --adapter says itself how wide its window is and how many codes it has: leave --window-size and --num-codes out")
+			}
+			var err error
+			if cfg.Text, err = rf.given(file); err != nil {
+				return nil, err
+			}
+			d, err := loadDecoder(c.Context(), dev, resolveModel(rf.path), tensor.F32, nil)
 			if err != nil {
 				return nil, err
 			}
+			rf.bounded.window = window
+			a, err := rf.bounded.adapter(d)
+			if err == nil && rf.bounded.file == "" {
+				q := a.Config
+				q.Codes = codes
+				a, err = qcc.NewAdapter(d, qcc.Retrofit{Config: q, KV: qcc.KVRepeat}, 0)
+			}
+			if err == nil {
+				err = rf.name(c.Context(), dev, d, a)
+			}
+			if err != nil {
+				d.Close()
+				return nil, err
+			}
+			cfg.RunID, cfg.Memory, cfg.Generated = id, rf.memory, rf.generated
 			bar := newBar("streaming", false)
 			cfg.Progress = bar.rows
-			r, err := qccbench.RunStream(c.Context(), dev, d, cfg)
+			r, err := qccbench.RunStream(c.Context(), dev, d, a, cfg)
 			bar.finish()
 			if err != nil {
 				return nil, err
@@ -168,11 +196,13 @@ a failure, and with --growth so is a process that grows by more.`,
 			return r, nil
 		})
 	f := c.Flags()
-	f.StringVarP(&path, "model", "m", "", modelHelp)
+	f.StringVarP(&rf.path, "model", "m", "", modelHelp)
+	f.StringVar(&rf.bounded.file, "adapter", "", "bound the model's memory by the adapter in `FILE`, made by calibrate")
+	f.StringVar(&file, "text", "", givenHelp)
 	f.IntVar(&cfg.Total, "total-tokens", 131072, "stream `N` tokens")
 	f.IntVar(&cfg.Chunk, "chunk", 512, "`N` rows of a pass")
-	f.IntVar(&cfg.Window, "window-size", 128, "window of `N` rows")
-	f.IntVar(&cfg.Codes, "num-codes", 16, "`N` codes per head")
+	f.IntVar(&window, "window-size", 128, "without --adapter: window of `N` rows")
+	f.IntVar(&codes, "num-codes", 16, "without --adapter: `N` codes per head")
 	f.Float64Var(&growth, "growth", 0, "fail if the process grows by more than `P` percent after the window is full (0: never)")
 	return c
 }

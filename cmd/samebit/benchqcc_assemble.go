@@ -5,16 +5,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"samebit/bench/qccbench"
 	"samebit/qcc/gate"
 )
 
 func makeQCCEvidence() *cobra.Command {
 	c := &cobra.Command{Use: "qcc-assemble REPORT...", Short: "Join reports into evidence for the gate",
-		Long: `Join reports of qcc-ruler and qcc-retrieval-1m into the JSON object that samebit gate
-judges, and print it. All must be of one --run-id, model and memory. Nothing is filled
-in: what no report says, and sections without a report, stay missing, which the gate
-refuses.`,
-		Example: "  samebit bench qcc-assemble ruler.json retrieval.json > evidence.json\n  samebit gate evidence.json",
+		Long: `Join reports of qcc-ruler, qcc-longbench, qcc-perplexity, qcc-retrieval-1m, qcc-latency,
+qcc-concurrency and qcc-streaming-memory into the JSON object that samebit gate judges,
+and print it. All must be of one --run-id, model and memory. Nothing is filled in: what
+no report says, and sections without a report, stay missing, which the gate refuses.`,
+		Example: "  samebit bench qcc-assemble ruler.json retrieval.json latency.json > evidence.json\n  samebit gate evidence.json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fmt.Errorf("want at least one report")
@@ -31,9 +32,12 @@ refuses.`,
 			if err != nil {
 				return fmt.Errorf("bench qcc-assemble: %w", err)
 			}
+			if _, err := gate.Audit(data); err != nil { // as strictly as the evidence will be read
+				return fmt.Errorf("bench qcc-assemble: %s: %w", name, err)
+			}
 			reports[name] = data
 		}
-		out, err := gate.Assemble(reports)
+		out, err := qccbench.Assemble(reports)
 		if err != nil {
 			return fmt.Errorf("bench qcc-assemble: %w", err)
 		}

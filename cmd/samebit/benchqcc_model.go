@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +12,7 @@ import (
 
 	"samebit/backend"
 	"samebit/bench/qccbench"
+	"samebit/models"
 	"samebit/nn"
 	"samebit/qcc"
 	"samebit/tensor"
@@ -19,8 +22,10 @@ import (
 
 // retrofitFlags choose a model and how its memory is bounded.
 type retrofitFlags struct {
-	path    string
-	bounded boundedFlags
+	path      string
+	bounded   boundedFlags
+	memory    string // how it is bounded, from open on
+	generated bool   // the project made the model, from open on
 }
 
 func (f *retrofitFlags) register(c *cobra.Command) {
@@ -43,12 +48,74 @@ func (f *retrofitFlags) open(c *cobra.Command, dev backend.Device) (*nn.Decoder,
 		return nil, nil, err
 	}
 	a, err := f.bounded.adapter(d)
+	if err == nil {
+		err = f.name(c.Context(), dev, d, a)
+	}
 	if err != nil {
 		d.Close()
 		return nil, nil, err
 	}
 	return d, a, nil
 }
+
+// name fills in memory and generated.
+func (f *retrofitFlags) name(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc.Adapter) (err error) {
+	h := sha256.New() // a file's name is not enough: results are joined, and gone on with, by it
+	if _, err := a.WriteTo(h); err != nil {
+		return err
+	}
+	f.memory = fmt.Sprintf("window of %d rows, adapter sha256 %x", a.Config.Window, h.Sum(nil))
+	f.generated, err = generatedModel(ctx, dev, resolveModel(f.path), d)
+	return err
+}
+
+// generatedModel reports whether a model is one that is in the program, by its name or,
+// in a file, by its weights. What else a file holds, nothing here can know.
+func generatedModel(ctx context.Context, dev backend.Device, path string, d *nn.Decoder) (bool, error) {
+	if _, inside := embedded(path); inside {
+		return true, nil
+	}
+	for _, name := range models.Names {
+		set, shape, err := openSet(name)
+		if set != nil {
+			set.Close()
+		}
+		if err != nil {
+			return false, err
+		}
+		if shape.Hidden != d.Hidden || shape.Vocab != d.Vocab || shape.Layers != len(d.Blocks) {
+			continue
+		}
+		own, err := loadDecoder(ctx, dev, name, tensor.F32, nil)
+		if err != nil {
+			return false, err
+		}
+		same := own.ID == d.ID
+		own.Close()
+		if same {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// given are the tokens of the text that is measured, none without a file.
+func (f *retrofitFlags) given(file string) ([]int32, error) {
+	if file == "" {
+		return nil, nil
+	}
+	texts, err := f.tokens([]string{file}, 0)
+	if err == nil && len(texts[0]) == 0 {
+		err = fmt.Errorf("text %s has no tokens: give another one, or leave --text out", file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return texts[0], nil
+}
+
+// givenHelp is the flag of such a text.
+const givenHelp = "read the beginning of `FILE` (default: random tokens, and the result is synthetic)"
 
 // tokens are those of text files, one list for each.
 func (f *retrofitFlags) tokens(files []string, most int) ([][]int32, error) {
@@ -93,7 +160,7 @@ and the top-1 agreement, the cosine alone says little.`,
 			if err != nil {
 				return nil, err
 			}
-			cfg.RunID = id
+			cfg.RunID, cfg.Synthetic = id, rf.generated
 			return qccbench.RunRetrofit(c.Context(), dev, d, a, texts, cfg)
 		})
 	rf.register(c)
@@ -110,11 +177,18 @@ func benchQCCPerplexity() *cobra.Command {
 	var cfg qccbench.PerplexityConfig
 	var file string
 	c := qccCommand("perplexity", "Compare how well a retrofitted model and its own predict a text", `Read a text as one sequence with a model and with its retrofit, in chunks whose
-borders drop no token, and print the mean negative log-likelihood of either.`,
-		"  samebit bench qcc-perplexity --window 256 --text book.txt --max-tokens 4096",
+borders drop no token, and print the mean negative log-likelihood of either. A score
+is 1/perplexity, a task a quarter of the text. A text of PG-19 is one only if you say
+so, by --benchmark pg19; full_suite is always false: one text is no suite.`,
+		"  samebit bench qcc-perplexity --window 256 --text book.txt --max-tokens 4096\n  samebit bench qcc-perplexity -m MODEL --adapter out/adapter.safetensors --text pg19/10146.txt --benchmark pg19 --max-tokens 0",
 		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
 			if file == "" {
 				return nil, usagef("bench qcc-perplexity: no text: give --text FILE")
+			}
+			if cfg.Benchmark != "" {
+				if err := oneOf("benchmark", []string{"pg19"}, cfg.Benchmark); err != nil {
+					return nil, err
+				}
 			}
 			texts, err := rf.tokens([]string{file}, cfg.Max)
 			if err != nil {
@@ -124,7 +198,7 @@ borders drop no token, and print the mean negative log-likelihood of either.`,
 			if err != nil {
 				return nil, err
 			}
-			cfg.RunID = id
+			cfg.RunID, cfg.Memory, cfg.Generated = id, rf.memory, rf.generated
 			return qccbench.RunPerplexity(c.Context(), dev, d, a, texts[0], cfg)
 		})
 	rf.register(c)
@@ -132,25 +206,34 @@ borders drop no token, and print the mean negative log-likelihood of either.`,
 	f.StringVar(&file, "text", "", "`FILE` to read")
 	f.IntVar(&cfg.Max, "max-tokens", 4096, "read `N` tokens (0: all)")
 	f.IntVar(&cfg.Chunk, "chunk-tokens", 512, "`N` rows of a pass")
+	f.StringVar(&cfg.Benchmark, "benchmark", "", "`NAME` of what the text is of, which is yours to say: pg19 (default: none)")
+	f.IntVar(&cfg.MinNative, "min-native-context", 0, "refuse a model whose context is below `N` tokens (0: none)")
 	return c
 }
 
 func benchQCCLatency() *cobra.Command {
 	var rf retrofitFlags
 	var cfg qccbench.LatencyConfig
-	c := qccCommand("latency", "Compare first and later tokens of a retrofitted model with its own", `Time prompts of random tokens and the tokens after them with a model and with its
-retrofit, in turn: means and quantiles, interpolated linearly.`,
-		"  samebit bench qcc-latency --length 2048 --repeats 5",
+	var file string
+	c := qccCommand("latency", "Compare first and later tokens of a retrofitted model with its own", `Time prompts and the tokens after them with a model and with its retrofit, in turn:
+means and quantiles, interpolated linearly. Tokens are random ones, or with --text
+those of a text.`,
+		"  samebit bench qcc-latency --length 2048 --repeats 5\n  samebit bench qcc-latency --length 2048 --repeats 5 --text book.txt",
 		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
+			var err error
+			if cfg.Text, err = rf.given(file); err != nil {
+				return nil, err
+			}
 			d, a, err := rf.open(c, dev)
 			if err != nil {
 				return nil, err
 			}
-			cfg.RunID = id
+			cfg.RunID, cfg.Memory, cfg.Generated = id, rf.memory, rf.generated
 			return qccbench.RunLatency(c.Context(), dev, d, a, cfg)
 		})
 	rf.register(c)
 	f := c.Flags()
+	f.StringVar(&file, "text", "", givenHelp)
 	f.IntVar(&cfg.Length, "length", 1024, "prompt of `N` tokens")
 	f.IntVar(&cfg.Repeats, "repeats", 1, "`N` prompts that count")
 	f.IntVar(&cfg.Warmup, "warmup", 0, "`N` prompts before")
@@ -163,6 +246,7 @@ func benchQCCConcurrency() *cobra.Command {
 	var rf retrofitFlags
 	var cfg qccbench.ConcurrencyConfig
 	var mib int
+	var file string
 	c := qccCommand("concurrency", "Decode batches with a retrofitted model and with its own", `Decode batches of sequences together, each behind a context, with a model and with
 its retrofit. With a budget, batches whose states do not fit are reported as oom.`,
 		"  samebit bench qcc-concurrency --length 2048 --batch-sizes 1,2,4,8 --budget 64",
@@ -170,15 +254,20 @@ its retrofit. With a budget, batches whose states do not fit are reported as oom
 			if err := atLeast("budget", 0, mib); err != nil {
 				return nil, err
 			}
+			var err error
+			if cfg.Text, err = rf.given(file); err != nil {
+				return nil, err
+			}
 			d, a, err := rf.open(c, dev)
 			if err != nil {
 				return nil, err
 			}
-			cfg.RunID, cfg.BudgetBytes = id, int64(mib)<<20
+			cfg.RunID, cfg.Memory, cfg.Generated, cfg.BudgetBytes = id, rf.memory, rf.generated, int64(mib)<<20
 			return qccbench.RunConcurrency(c.Context(), dev, d, a, cfg)
 		})
 	rf.register(c)
 	f := c.Flags()
+	f.StringVar(&file, "text", "", givenHelp)
 	f.IntVar(&cfg.Length, "length", 1024, "`N` tokens before those that are timed")
 	f.IntVar(&cfg.Tokens, "tokens", 16, "decode `N` tokens of each sequence")
 	f.IntSliceVar(&cfg.Batches, "batch-sizes", []int{1, 2, 4, 8}, "`LIST` of sequences that decode together")

@@ -99,7 +99,7 @@ Without --adapter, --window and --sieve the window is 4,096 tokens.`,
 				}
 				defer func() { err = errors.Join(err, file.Close()) }()
 			}
-			cfg.RunID, cfg.Memory = id, af.memory
+			cfg.RunID, cfg.Memory, cfg.Generated = id, af.memory, af.generated
 			bar := newBar("asking", false)
 			cfg.Progress = bar.rows
 			r, err := qccbench.RunNeedles(c.Context(), dev, full, own, answers, data, text, cfg)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,7 +26,6 @@ type answerFlags struct {
 	mix                float64
 	exact, quality     bool
 	exactSet, exactWay int
-	memory             string // what the bounded model keeps, from open on
 }
 
 func (f *answerFlags) register(c *cobra.Command) {
@@ -102,6 +100,10 @@ func (f *answerFlags) bound(c *cobra.Command, dev backend.Device, d *nn.Decoder)
 			return nil, nil, err
 		}
 		f.memory = fmt.Sprintf("sieve of %d rows", f.bounded.sieve)
+		if f.generated, err = generatedModel(c.Context(), dev, resolveModel(f.path), d); err != nil {
+			s.Close()
+			return nil, nil, err
+		}
 		return s, func() { s.Close(); d.Close() }, nil
 	}
 	a, err := f.bounded.adapter(d)
@@ -124,11 +126,9 @@ func (f *answerFlags) bound(c *cobra.Command, dev backend.Device, d *nn.Decoder)
 	if err != nil {
 		return nil, nil, err
 	}
-	h := sha256.New() // a name is not enough: a run goes on with the same memory only
-	if _, err := a.WriteTo(h); err != nil {
+	if err := f.name(c.Context(), dev, d, a); err != nil {
 		return nil, nil, err
 	}
-	f.memory = fmt.Sprintf("window of %d rows, adapter sha256 %x", a.Config.Window, h.Sum(nil))
 	p, err := qcc.Patch(dev, d, a)
 	if err != nil {
 		return nil, nil, err
@@ -184,7 +184,7 @@ Without --adapter, --window and --sieve the window is 4,096 tokens.`,
 				return nil, err
 			}
 			defer close()
-			cfg.RunID, cfg.Memory = id, af.memory
+			cfg.RunID, cfg.Memory, cfg.Generated = id, af.memory, af.generated
 			bar := newBar("answering", false)
 			cfg.Progress = bar.rows
 			r, err := qccbench.RunRuler(c.Context(), dev, full, own, text, records, cfg)
