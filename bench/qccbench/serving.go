@@ -218,6 +218,7 @@ func (p *pair) batch(m *nn.Decoder, c ConcurrencyConfig, x *ConcurrencyPoint) (e
 	if err != nil {
 		return err
 	}
+	p.at = 0 // of a text that was given both models read the same
 	seqs := make([]nn.Seq, x.Batch)
 	defer func() {
 		for i := range seqs {
