@@ -7,10 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"runtime"
 	"strings"
-	"sync"
 
 	"samebit/backend"
 	"samebit/checkpoint"
@@ -216,7 +213,8 @@ var dtypes = func() map[string]tensor.DType {
 	return m
 }()
 
-// entry finds a tensor, checks its shape and notes its digest.
+// entry finds a tensor, checks its shape and notes its digest, to which the caller
+// adds the checksums before the next one.
 func (l *loader) entry(name string, dim ...int) (checkpoint.Entry, tensor.DType, bool) {
 	l.used[name] = true
 	if len(l.errs) > 0 || l.ctx.Err() != nil {
@@ -249,31 +247,15 @@ func (l *loader) entry(name string, dim ...int) (checkpoint.Entry, tensor.DType,
 	for _, d := range dim {
 		l.digest = binary.LittleEndian.AppendUint64(l.digest, uint64(d))
 	}
-	for _, sum := range checksums(e.Data) {
-		l.digest = binary.LittleEndian.AppendUint32(l.digest, sum)
-	}
 	return e, dt, true
 }
 
-// checksums are the CRC-32C of each 64 KiB, computed on all cores: reading the
-// file once at memory speed is part of loading, hashing it with SHA-256 is not.
-func checksums(data []byte) []uint32 {
-	const block = 64 << 10
-	out := make([]uint32, (len(data)+block-1)/block)
-	workers := min(runtime.GOMAXPROCS(0), (len(out)+15)/16)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for i := w; i < len(out); i += workers {
-				out[i] = crc32.Checksum(data[i*block:min((i+1)*block, len(data))], castagnoli)
-			}
-		})
-	}
-	wg.Wait()
-	return out
+// sum notes the checksums of an entry.
+func (l *loader) sum(e checkpoint.Entry) {
+	c := newChecksums(e.Data)
+	c.all()
+	l.digest = c.appendTo(l.digest)
 }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (l *loader) release(e checkpoint.Entry) {
 	l.set.Release(e)
@@ -300,7 +282,11 @@ func (l *loader) packed(name string, out, in int, use backend.Use, order func() 
 		return nil
 	}
 	data := e.Data
-	if order != nil {
+	var sums *checksums
+	if order == nil {
+		sums = newChecksums(data)
+	} else {
+		l.sum(e)
 		rows, n := order(), len(data)/out
 		data = make([]byte, 0, len(rows)*n)
 		for _, r := range rows {
@@ -308,18 +294,19 @@ func (l *loader) packed(name string, out, in int, use backend.Use, order func() 
 		}
 		out = len(rows)
 	}
-	w := l.pack(name, tensor.Bytes(data), dt, out, in, use)
+	w := l.pack(name, tensor.Bytes(data), dt, out, in, use, sums)
 	if w == nil || !w.Aliases() {
 		l.release(e)
 	}
 	return w
 }
 
-func (l *loader) pack(name string, b tensor.Buffer, dt tensor.DType, out, in int, use backend.Use) backend.Weight {
+// pack packs b, and notes the checksums of it unless sums is nil.
+func (l *loader) pack(name string, b tensor.Buffer, dt tensor.DType, out, in int, use backend.Use, sums *checksums) backend.Weight {
 	t, err := tensor.New(b, 0, dt, out, in)
 	if err == nil {
 		var w backend.Weight
-		if w, err = l.dev.Pack(t, use); err == nil {
+		if w, err = l.packSums(t, use, sums); err == nil {
 			l.weights = append(l.weights, w)
 			return w
 		}
@@ -328,12 +315,28 @@ func (l *loader) pack(name string, b tensor.Buffer, dt tensor.DType, out, in int
 	return nil
 }
 
+// packSums is pack of a tensor, on devices that allow it with one read of its bytes.
+func (l *loader) packSums(t tensor.Tensor, use backend.Use, sums *checksums) (w backend.Weight, err error) {
+	if sums == nil {
+		return l.dev.Pack(t, use)
+	}
+	if p, ok := l.dev.(readPacker); ok {
+		w, err = p.PackRead(t, use, sums.part)
+	} else {
+		sums.all()
+		w, err = l.dev.Pack(t, use)
+	}
+	l.digest = sums.appendTo(l.digest)
+	return w, err
+}
+
 // floats reads a vector or a small tensor as float32.
 func (l *loader) floats(name string, dim ...int) []float32 {
 	e, _, ok := l.entry(name, dim...)
 	if !ok {
 		return nil
 	}
+	l.sum(e)
 	v, err := e.Float32s()
 	if err != nil {
 		l.fail("%w", err)
@@ -394,10 +397,11 @@ func (l *loader) stacked(list []backend.Weight, name string, rows, first, out, i
 	if !ok {
 		return nil
 	}
+	l.sum(e)
 	row := len(e.Data) / (l.cfg.Experts * rows)
 	for x := range l.cfg.Experts {
 		at := (x*rows + first) * row
-		w := l.pack(name, tensor.Bytes(e.Data[at:at+out*row]), dt, out, in, backend.UseLinear)
+		w := l.pack(name, tensor.Bytes(e.Data[at:at+out*row]), dt, out, in, backend.UseLinear, nil)
 		if w == nil {
 			return nil
 		}
@@ -415,5 +419,5 @@ func (l *loader) packFloats(name string, v []float32, out, in int) backend.Weigh
 		return nil
 	}
 	b, _ := t.Buffer()
-	return l.pack(name, b, tensor.F32, out, in, backend.UseLinear)
+	return l.pack(name, b, tensor.F32, out, in, backend.UseLinear, nil)
 }

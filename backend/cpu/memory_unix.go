@@ -8,9 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hugePage is the size and alignment of a huge page where the system has them.
-const hugePage = 2 << 20
-
 // mapped returns zeroed pages. Mappings of several megabytes begin at a huge page
 // and ask for them: weights and old keys are read front to back every token, and
 // small pages cost translations.

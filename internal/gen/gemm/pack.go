@@ -13,6 +13,7 @@ func packs() {
 	for _, v := range isas {
 		pack32(v, v.lanes == 16)
 		pack16(v)
+		packNarrow(v)
 	}
 	pack32(avx512, false)
 	pack4()
@@ -218,6 +219,91 @@ func pack16(v isa) {
 	if v.lanes == 16 {
 		SFENCE()
 	}
+	VZEROUPPER()
+	RET()
+}
+
+// packNarrow packs panels of 32-bit weights whose lower halves are zero as those of
+// their upper halves.
+func packNarrow(v isa) {
+	name := "packNarrow" + v.name
+	TEXT(name, NOSPLIT, "func(dst, src *byte, stride, n int) bool")
+	Pragma("noescape")
+	Doc(name+" writes 16 words of the upper halves of 32-bit weights for each of n inputs, a positive multiple of 16:",
+		"word j = row j>>16 | row j+16 &^ 0xffff. It reports whether any lower half is not zero.")
+	dst, src, stride, n := ptr("dst"), ptr("src"), ptr("stride"), ptr("n")
+	bases, stride3 := rowBases(src, stride, v.lanes)
+	next, pair := GP64(), GP64()
+	MOVQ(stride, next)
+	SHLQ(Imm(uint64(log2(v.lanes))), next)
+	MOVQ(stride, pair)
+	SHLQ(Imm(4), pair) // also from the last group of rows back to the first
+	tmp := GP64()
+	low, any := v.vec(), v.vec()
+	v.zero(any)
+	if v.lanes == 16 {
+		VPTERNLOGD(Imm(0xff), low, low, low)
+	} else {
+		VPCMPEQD(low, low, low)
+	}
+	VPSRLD(Imm(16), low, low)
+	Label("loop")
+	for g := range 16 / v.lanes {
+		for b := 0; b < 16; b += v.lanes {
+			r := v.vecs(v.lanes)
+			for i := range r {
+				m := rowMem(bases, stride, stride3, i)
+				m.Disp = b * 4
+				LEAQ(m, tmp)
+				h := v.vec()
+				VMOVUPS(Mem{Base: tmp}, r[i])
+				VMOVUPS(Mem{Base: tmp, Index: pair, Scale: 1}, h)
+				if b == 0 {
+					PREFETCHT0(Mem{Base: tmp, Disp: 256})
+					PREFETCHT0(Mem{Base: tmp, Index: pair, Scale: 1, Disp: 256})
+				}
+				if v.lanes == 16 {
+					VPTERNLOGD(Imm(0xfe), h, r[i], any) // any | r | h
+					VPSRLD(Imm(16), r[i], r[i])
+					VPTERNLOGD(Imm(0xf4), low, h, r[i]) // r | h&^low
+				} else {
+					VPOR(r[i], any, any)
+					VPOR(h, any, any)
+					VPSRLD(Imm(16), r[i], r[i])
+					VPBLENDW(Imm(0xaa), h, r[i], r[i])
+				}
+			}
+			for i, c := range v.transpose(r) {
+				to := at(dst, (b+i)*width*2+g*v.bytes())
+				if v.lanes == 16 {
+					VMOVNTPS(c, to)
+				} else {
+					VMOVUPS(c, to)
+				}
+			}
+		}
+		for _, b := range bases {
+			ADDQ(next, b)
+		}
+	}
+	for _, b := range bases {
+		SUBQ(pair, b)
+		ADDQ(Imm(64), b)
+	}
+	ADDQ(U32(16*width*2), dst)
+	SUBQ(Imm(16), n)
+	JNZ(LabelRef("loop"))
+	wide := GP8()
+	if v.lanes == 16 {
+		SFENCE()
+		k := K()
+		VPTESTMD(low, any, k)
+		KORTESTW(k, k)
+	} else {
+		VPTEST(low, any)
+	}
+	SETNE(wide)
+	Store(wide, ReturnIndex(0))
 	VZEROUPPER()
 	RET()
 }

@@ -50,6 +50,8 @@ type format struct {
 	// packNow is pack for panels that are read at once, where pack stores past
 	// the cache; nil: pack serves.
 	packNow func(dst, src *byte, stride, n int)
+	// narrow is pack of BF16 from float32 rows; it reports a value that is no bf16.
+	narrow func(dst, src *byte, stride, n int) (wide bool)
 }
 
 // gemvKernel computes groups·panels outputs: y[32·p+lane] = DOT(x, weight).

@@ -43,6 +43,7 @@ func formatAVX2(dt DType) format {
 			expand:   expandBF16AVX2,
 			pack:     func(dst, src *byte, stride, n int) { packHalfAVX2(dst, src, stride, 16*stride, n) },
 			packStep: 16,
+			narrow:   packNarrowAVX2,
 		}
 	case F16:
 		return format{
@@ -67,6 +68,7 @@ func formatAVX512(dt DType) format {
 			expand:   expandBF16AVX512,
 			pack:     func(dst, src *byte, stride, n int) { packHalfAVX512(dst, src, stride, 16*stride, n) },
 			packStep: 16,
+			narrow:   packNarrowAVX512,
 		}
 	case F16:
 		return format{

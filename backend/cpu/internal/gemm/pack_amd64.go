@@ -15,6 +15,12 @@ func packF32AVX2(dst *byte, src *byte, stride int, n int)
 //go:noescape
 func packHalfAVX2(dst *byte, src *byte, wordStride int, pairStride int, n int)
 
+// packNarrowAVX2 writes 16 words of the upper halves of 32-bit weights for each of n inputs, a positive multiple of 16:
+// word j = row j>>16 | row j+16 &^ 0xffff. It reports whether any lower half is not zero.
+//
+//go:noescape
+func packNarrowAVX2(dst *byte, src *byte, stride int, n int) bool
+
 // packF32AVX512 writes dst[i][r] = row r, input i, for 32 rows and n inputs, a positive multiple of 16.
 //
 //go:noescape
@@ -25,6 +31,12 @@ func packF32AVX512(dst *byte, src *byte, stride int, n int)
 //
 //go:noescape
 func packHalfAVX512(dst *byte, src *byte, wordStride int, pairStride int, n int)
+
+// packNarrowAVX512 writes 16 words of the upper halves of 32-bit weights for each of n inputs, a positive multiple of 16:
+// word j = row j>>16 | row j+16 &^ 0xffff. It reports whether any lower half is not zero.
+//
+//go:noescape
+func packNarrowAVX512(dst *byte, src *byte, stride int, n int) bool
 
 // packF32CachedAVX512 writes dst[i][r] = row r, input i, for 32 rows and n inputs, a positive multiple of 16.
 //
