@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"samebit/backend"
 	"samebit/backend/cpu/internal/attn"
@@ -363,7 +364,13 @@ func (s *stream) job(worker int, t *task) *attn.Job {
 	w.k, w.v, w.k16, w.v16, w.lo, w.hi = w.k[:0], w.v[:0], w.k16[:0], w.v16[:0], w.lo[:0], w.hi[:0]
 	last := g.Slot + t.row + t.rows // slots that the last row sees
 	half := g.KV[0].DType() == tensor.BF16
-	for b := range (last + backend.Page - 1) / backend.Page {
+	pages := (last + backend.Page - 1) / backend.Page
+	if half {
+		w.k16, w.v16 = slices.Grow(w.k16, pages), slices.Grow(w.v16, pages)
+	} else {
+		w.k, w.v = slices.Grow(w.k, pages), slices.Grow(w.v, pages)
+	}
+	for b := range pages {
 		if half {
 			k, v := pageHead16(g.KV[b], a.layer, t.head)
 			w.k16, w.v16 = append(w.k16, k), append(w.v16, v)
