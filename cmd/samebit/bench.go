@@ -171,13 +171,16 @@ func loadBench(ctx context.Context, dev backend.Device, path string, kv tensor.D
 	if err != nil {
 		return nil, err
 	}
+	left := loads
 	r, err := bench.Load(filepath.Base(path), loads, set.Summary().Bytes, func() (func(), error) {
-		if dec != nil {
-			dec.Close()
-		}
 		var err error
 		dec, err = loadDecoder(ctx, dev, path, kv, progress)
-		return func() {}, err
+		left--
+		return func() {
+			if left > 0 {
+				dec.Close()
+			}
+		}, err
 	})
 	if err != nil {
 		return nil, err
