@@ -14,12 +14,18 @@
 # CACHE  ${XDG_CACHE_HOME:-~/.cache}/samebit-bench by default.
 #
 # Needs python3 (3.11 or newer) with pip and venv, and for llama and membw a C and C++ compiler.
-# JOBS sets the compiler processes (default 2), PYTHON the interpreter.
+# JOBS sets the compiler processes (default 2), PYTHON the interpreter. ISA=avx2 builds for AVX2 on a machine
+# that has more, as a user's older one would be; give it a cache folder of its own with -c.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/samebit-bench
 jobs=${JOBS:-2}
+case ${ISA:-native} in
+native) isa=(-march=native) ggml=(-DGGML_NATIVE=ON) ;;
+avx2) isa=(-mavx2 -mfma) ggml=(-DGGML_NATIVE=OFF -DGGML_{SSE42,AVX,AVX2,FMA,F16C,BMI2}=ON) ;;
+*) echo "install: ISA is ${ISA}: want avx2, or nothing for all that the machine has" >&2; exit 2 ;;
+esac
 llama_version=0.3.36
 
 usage() { sed -n '2,18p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//' >&2; exit 2; }
@@ -88,7 +94,7 @@ install_llama() {
             PATH=$cache/venv/bin:$PATH
         fi
         say "building llama.cpp with $jobs jobs: log in $build.log"
-        { cmake -S "$src" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=ON -DLLAMA_OPENSSL=OFF \
+        { cmake -S "$src" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release "${ggml[@]}" -DBUILD_SHARED_LIBS=ON -DLLAMA_OPENSSL=OFF \
             -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF && cmake --build "$build" --target llama -j "$jobs"; } \
             >"$build.log" 2>&1 || fail "llama.cpp does not build: see $build.log"
     fi
@@ -142,8 +148,8 @@ fetch_smollm2() {
 }
 
 install_membw() {
-    [ "$cache/membw" -nt "$here/membw.c" ] || gcc -O3 -march=native -pthread "$here/membw.c" -o "$cache/membw"
-    [ "$cache/fmapeak" -nt "$here/fmapeak.c" ] || gcc -O3 -march=native -ffp-contract=off -pthread "$here/fmapeak.c" -o "$cache/fmapeak"
+    [ "$cache/membw" -nt "$here/membw.c" ] || gcc -O3 "${isa[@]}" -pthread "$here/membw.c" -o "$cache/membw"
+    [ "$cache/fmapeak" -nt "$here/fmapeak.c" ] || gcc -O3 "${isa[@]}" -ffp-contract=off -pthread "$here/fmapeak.c" -o "$cache/fmapeak"
 }
 
 for part; do "install_$part"; done

@@ -56,6 +56,8 @@ def machine(a):
         cpu += ", AVX-512" if re.search(r"\bavx512f\b", info) else ", AVX2" if re.search(r"\bavx2\b", info) else ""
     except (OSError, AttributeError):
         cpu = platform.processor()
+    if kernels := os.environ.get("SAMEBIT_CPU"):
+        cpu += f", kernels held to {kernels}"
     with open(a.samebit, "rb") as f:
         digest = hashlib.sha256(f.read()).hexdigest()[:16]
     return {"processor": cpu, "processors": len(os.sched_getaffinity(0)), "system": platform.platform(), "samebit": digest,
