@@ -9,49 +9,64 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-const (
-	width = 32 // rows of a panel
-	lanes = 8  // rows in a vector
+const width = 32 // rows of a panel
+
+// form is one way to write the kernels of a format.
+type form struct {
+	name  string
+	evex  bool // AVX-512 instructions and registers
+	lanes int  // rows in a vector
+}
+
+var (
+	avx2   = form{"AVX2", false, 8}
+	avx512 = form{"AVX512", true, 8}
+	wide   = form{"AVX512Wide", true, 16}
 )
 
 // walker holds the registers of one kernel.
 //
 // Vector registers of gemv and expand: 0-3 chains, 4-7 minima, 8-11 four weights' bytes, 12 the
-// broadcast input, 13 the mask, 14 and 15 temporaries. The scales of the four
-// byte positions, D·2⁻⁸ᵖ, lie on the stack and are memory operands. EVEX code
+// broadcast input, 13 the mask, 14 and 15 temporaries. The scales of the four byte positions, D·2⁻⁸ᵖ, lie on the stack and are memory operands. EVEX code
 // has the first two in 16-23, its constants in 24-30, and a temporary for each
-// vector in 13, 14, 15 and 31. It keeps to 256 bits: one panel has too few chains
-// of 512, and two panels at once are no faster in L2 and 12 % slower from DRAM
-// on Zen 4. The bound there is the number of vector instructions on four units,
-// not the chains: more of them in flight change nothing. Nor does it pay to make
-// floats of codes by setting upper bits (VPTERNLOGD, or VPOR once for two codes), nor
-// by a permutation of a table. The two products per weight alone allow 29.4 G
-// weights/s on Zen 4, and with mask and conversion still do; scales take 7 % (Q4_0) to 11 %
-// (Q4_K) of that. Forming them one chunk ahead in a second table, converting a head once
-// per block, scaling by integer steps of the exponent, and prefetching by software were
-// each as fast or slower.
+// vector in 13, 14, 15 and 31. There are two forms of it.
+//
+// With 256-bit vectors, for Zen 4: 512 bits for one panel leave two chains, and two panels
+// at once are no faster in L2 and 12 % slower from DRAM there. The bound is the number of
+// vector instructions on four units, not the chains: more of them in flight change nothing.
+// Nor does it pay on Zen 4 to make floats of codes by setting upper bits (VPTERNLOGD, or
+// VPOR once for two codes), nor by a permutation of a table. The two products per weight
+// alone allow 29.4 G weights/s, and with mask and conversion still do; scales take 7 %
+// (Q4_0) to 11 % (Q4_K) of that. Forming them one chunk ahead in a second table, converting
+// a head once per block, scaling by integer steps of the exponent, and prefetching by
+// software were each as fast or slower.
+//
+// With 512-bit vectors (wide), for processors that run them at full rate (isa.Wide): Intel's
+// have three units of 256 bits, of which only two convert and multiply, or two of 512, so
+// that the four instructions of a vector take 1.5 cycles for 8 weights or 2 for 16. All
+// scales of the two vectors lie in 16-23.
 //
 // A tile of up to four rows of inputs walks half a panel at a time: 0-7 are its chains,
 // 8 and 9 minima, 10 and 11 four weights' bytes. The second half finds the block in L1,
 // so the next is prefetched: Q8_0 from memory is 1.3 times as fast by it.
 type walker struct {
+	form
 	f     format
-	evex  bool // AVX-512 instructions and registers, on 256-bit vectors
 	chain bool
 	rows  int // of inputs, in the order of package gemm's tiles; 0: one, or none
 	nv    int // vectors of weights walked together
 
-	group                   reg.Register // first row of the vectors, where nv is not 4
+	group                   reg.Register // first row of the vectors, where these are not the whole panel
 	p, z, head, x, y, table reg.Register
 	constants               map[string]Op
 }
 
-func kernel(f format, evex, chain bool) {
-	w := &walker{f: f, evex: evex, chain: chain, nv: 1, constants: map[string]Op{}}
+func kernel(f format, in form, chain bool) {
+	w := &walker{form: in, f: f, chain: chain, nv: 1, constants: map[string]Op{}}
 	if chain {
-		w.nv = width / lanes // the whole panel: four chains hide the latency of an addition
+		w.nv = width / w.lanes // the whole panel: its chains hide the latency of an addition
 	}
-	name := funcName(f, evex, chain)
+	name := funcName(f, in, chain)
 	if chain {
 		TEXT(name, 0, "func(y, x *float32, panel *byte, chunks int)")
 		Doc(fmt.Sprintf("%s writes y[lane] = DOT(x, weight) of a panel of %s over chunks·32 inputs.", name, f.name))
@@ -70,7 +85,7 @@ const maxTile = 4
 
 // tile generates a kernel that adds one block to the chains of some rows of inputs.
 func tile(f format, rows int) {
-	w := &walker{f: f, chain: true, rows: rows, nv: 2, constants: map[string]Op{}}
+	w := &walker{form: avx2, f: f, chain: true, rows: rows, nv: 2, constants: map[string]Op{}}
 	name := fmt.Sprintf("tile%s_%dAVX2", f.name, rows)
 	TEXT(name, 0, "func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)")
 	Doc(fmt.Sprintf("%s is a tileFunc of %s for %d rows.", name, f.name, rows))
@@ -106,7 +121,7 @@ func (w *walker) tile() {
 		ADDQ(fromStride, from)
 		ADDQ(toStride, to)
 	}
-	ADDQ(Imm(uint64(w.nv*lanes)), w.group)
+	ADDQ(Imm(uint64(w.nv*w.lanes)), w.group)
 	CMPQ(w.group, Imm(width))
 	JNE(LabelRef("group"))
 }
@@ -116,7 +131,17 @@ var vectors = []reg.VecPhysical{
 	reg.Y16, reg.Y17, reg.Y18, reg.Y19, reg.Y20, reg.Y21, reg.Y22, reg.Y23, reg.Y24, reg.Y25, reg.Y26, reg.Y27, reg.Y28, reg.Y29, reg.Y30, reg.Y31,
 }
 
-func (w *walker) v(i int) reg.VecPhysical { return vectors[i] }
+var vectors512 = []reg.VecPhysical{
+	reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5, reg.Z6, reg.Z7, reg.Z8, reg.Z9, reg.Z10, reg.Z11, reg.Z12, reg.Z13, reg.Z14, reg.Z15,
+	reg.Z16, reg.Z17, reg.Z18, reg.Z19, reg.Z20, reg.Z21, reg.Z22, reg.Z23, reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31,
+}
+
+func (w *walker) v(i int) reg.VecPhysical {
+	if w.lanes == 16 {
+		return vectors512[i]
+	}
+	return vectors[i]
+}
 
 func (w *walker) acc(v int) reg.VecPhysical { return w.v(v) }
 
@@ -136,8 +161,8 @@ func (w *walker) q(v int) reg.VecPhysical {
 
 // at addresses the part of vector v in a row-wise array of elem-byte entries.
 func (w *walker) at(base reg.Register, disp, v, elem int) Mem {
-	m := Mem{Base: base, Disp: disp + v*lanes*elem}
-	if w.nv < width/lanes {
+	m := Mem{Base: base, Disp: disp + v*w.lanes*elem}
+	if w.nv < width/w.lanes {
 		m.Index, m.Scale = w.group, uint8(elem)
 	}
 	return m
@@ -145,10 +170,13 @@ func (w *walker) at(base reg.Register, disp, v, elem int) Mem {
 
 // scaleAt is where D·2⁻⁸ᵖ of vector v lies.
 func (w *walker) scaleAt(v, p int) Op {
-	if w.evex && p < 2 {
+	switch {
+	case w.lanes == 16:
+		return w.v(16 + 4*v + p)
+	case w.evex && p < 2:
 		return w.v(16 + 2*v + p)
 	}
-	return Mem{Base: w.table, Disp: (v*4 + p) * lanes * 4}
+	return Mem{Base: w.table, Disp: (v*4 + p) * w.lanes * 4}
 }
 
 var globals = map[uint32]Mem{}
@@ -178,13 +206,13 @@ func (w *walker) constant(bits uint32) Op {
 func (w *walker) vector(bits uint32) Mem {
 	m, ok := globals[bits]
 	if !ok {
-		set := "avx2"
+		set, size := "avx2", 32
 		if w.evex {
-			set = "avx512"
+			set, size = "avx512", 64
 		}
 		m = GLOBL(fmt.Sprintf("%s_%08x", set, bits), RODATA|NOPTR)
-		for i := range lanes {
-			DATA(4*i, U32(bits))
+		for i := 0; i < size; i += 4 {
+			DATA(i, U32(bits))
 		}
 		globals[bits] = m
 	}
@@ -218,7 +246,7 @@ func (w *walker) body() {
 		MOVQ(dst, w.y)
 		MOVQ(rest, chunks)
 		w.block(chunks)
-		ADDQ(Imm(lanes), w.group)
+		ADDQ(Imm(uint64(w.lanes)), w.group)
 		CMPQ(w.group, Imm(32))
 		JNE(LabelRef("group"))
 		return
@@ -240,10 +268,12 @@ func (w *walker) body() {
 // prepare makes room for scales and loads the constants.
 func (w *walker) prepare() {
 	f := w.f
-	frame := AllocLocal(4*4*lanes*4 + 64)
-	LEAQ(frame, w.table)
-	ADDQ(Imm(63), w.table)
-	ANDQ(I32(-64), w.table)
+	if w.lanes == 8 {
+		frame := AllocLocal(4*4*w.lanes*4 + 64)
+		LEAQ(frame, w.table)
+		ADDQ(Imm(63), w.table)
+		ANDQ(I32(-64), w.table)
+	}
 	for p := range 4 {
 		if f.width < 8 || p < 3 {
 			w.constant(w.mask(p))
@@ -264,7 +294,7 @@ func (w *walker) prepare() {
 	}
 }
 
-func (w *walker) total(v int) Mem { return Mem{Base: w.y, Disp: v * lanes * 4} }
+func (w *walker) total(v int) Mem { return Mem{Base: w.y, Disp: v * w.lanes * 4} }
 
 // block walks the chunks of one block.
 func (w *walker) block(chunks reg.Register) {

@@ -3,7 +3,7 @@
 // On amd64 one description serves both instruction sets: a walk over the inputs that
 // forms the weights of a panel's rows, with either a store (expand) or fused
 // multiply-adds into the rows' chains (gemv; tile for several rows of inputs, AVX2) at
-// its end.
+// its end. AVX-512 has two forms of it, with vectors of 256 and of 512 bits.
 package main
 
 import (
@@ -23,26 +23,28 @@ func main() {
 		}
 		return
 	}
-	evex := *isaFlag == "avx512"
+	forms := []form{avx2}
+	if *isaFlag == "avx512" {
+		forms = []form{avx512, wide}
+	}
 	ConstraintExpr("amd64,!noasm")
 	for _, f := range formats {
-		kernel(f, evex, false)
-		kernel(f, evex, true)
-		for rows := 2; rows <= maxTile && f.tiles() && !evex; rows++ {
-			tile(f, rows)
+		for _, in := range forms {
+			kernel(f, in, false)
+			kernel(f, in, true)
+			for rows := 2; rows <= maxTile && f.tiles() && !in.evex; rows++ {
+				tile(f, rows)
+			}
 		}
 	}
 	Generate()
 }
 
 // funcName is e.g. gemvQ4_KAVX512.
-func funcName(f format, evex, chain bool) string {
-	verb, set := "expand", "AVX2"
+func funcName(f format, in form, chain bool) string {
+	verb := "expand"
 	if chain {
 		verb = "gemv"
 	}
-	if evex {
-		set = "AVX512"
-	}
-	return verb + f.name + set
+	return verb + f.name + in.name
 }

@@ -78,7 +78,7 @@ func (w *walker) spread() (steps []func(v int)) {
 				VMULPS(w.constant(math.Float32bits(0x1p-8)), place(v, p-1), place(v, p))
 			})
 		}
-		if !w.evex || p >= 2 {
+		if _, ok := w.scaleAt(0, p).(Mem); ok {
 			steps = append(steps, func(v int) { VMOVUPS(place(v, p), w.scaleAt(v, p)) })
 		}
 	}

@@ -33,6 +33,10 @@ func Available() []Set { return append([]Set{Generic}, native()...) }
 // Best is the fastest available set.
 func Best() Set { a := Available(); return a[len(a)-1] }
 
+// Wide says whether [AVX512] is available here and its 512-bit vectors do twice the work of
+// 256-bit ones in the same time: kernels that come in both widths choose by it.
+func Wide() bool { return wide }
+
 // Parse finds an available set by name; the empty name means Best.
 func Parse(name string) (Set, error) {
 	if name == "" {

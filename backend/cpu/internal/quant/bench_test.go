@@ -20,8 +20,8 @@ const ring = 256 << 20
 func BenchmarkGemv(b *testing.B) {
 	const k, panels = 2048, 64
 	for _, ty := range blockq.Types() {
-		for _, s := range isa.Available()[1:] {
-			c := Codec(s, ty)
+		for _, s := range impls()[1:] {
+			c := s.codec(ty)
 			size := c.Bytes(k)
 			for _, where := range []string{"dram", "l2"} {
 				matrices := ring / (size * panels)
@@ -58,9 +58,9 @@ func BenchmarkGemv(b *testing.B) {
 func BenchmarkExpand(b *testing.B) {
 	const k = 256
 	for _, ty := range blockq.Types() {
-		for _, s := range isa.Available() {
+		for _, s := range impls() {
 			b.Run(fmt.Sprintf("%v/%v", ty, s), func(b *testing.B) {
-				c := Codec(s, ty)
+				c := s.codec(ty)
 				packed, dst := make([]byte, c.Bytes(k)), make([]float32, 128*32)
 				fill(packed)
 				best := time.Hour

@@ -6,7 +6,6 @@ import (
 	"syscall"
 	"testing"
 
-	"samebit/backend/cpu/internal/isa"
 	"samebit/internal/blockq"
 )
 
@@ -14,10 +13,10 @@ import (
 // access at either end.
 func TestReadsWithinPanel(t *testing.T) {
 	page := syscall.Getpagesize()
-	for _, s := range isa.Available()[1:] {
+	for _, s := range impls()[1:] {
 		for _, ty := range blockq.Types() {
 			k := 3 * ty.BlockValues()
-			c := Codec(s, ty)
+			c := s.codec(ty)
 			size := c.Bytes(k)
 			room := (size + page - 1) / page * page
 			mem, err := syscall.Mmap(-1, 0, room+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)

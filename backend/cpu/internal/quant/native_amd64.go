@@ -7,12 +7,16 @@ import (
 	"samebit/internal/blockq"
 )
 
-// native returns the assembly kernels of t for s.
-func native(s isa.Set, t blockq.Type) (kernels, bool) {
+// native returns the assembly kernels of t for s, those with 512-bit vectors where wide
+// says so and s has them.
+func native(s isa.Set, t blockq.Type, wide bool) (kernels, bool) {
 	switch s {
 	case isa.AVX2:
 		return avx2(t), true
 	case isa.AVX512:
+		if wide {
+			return avx512Wide(t), true
+		}
 		return avx512(t), true
 	}
 	return kernels{}, false
@@ -66,6 +70,32 @@ func avx512(t blockq.Type) kernels {
 		return kernels{expand: expandQ5_KAVX512, gemv: gemvQ5_KAVX512}
 	case blockq.Q6_K:
 		return kernels{expand: expandQ6_KAVX512, gemv: gemvQ6_KAVX512}
+	}
+	return kernels{}
+}
+
+func avx512Wide(t blockq.Type) kernels {
+	switch t {
+	case blockq.Q8_0:
+		return kernels{expand: expandQ8_0AVX512Wide, gemv: gemvQ8_0AVX512Wide}
+	case blockq.Q4_0:
+		return kernels{expand: expandQ4_0AVX512Wide, gemv: gemvQ4_0AVX512Wide}
+	case blockq.Q4_1:
+		return kernels{expand: expandQ4_1AVX512Wide, gemv: gemvQ4_1AVX512Wide}
+	case blockq.Q5_0:
+		return kernels{expand: expandQ5_0AVX512Wide, gemv: gemvQ5_0AVX512Wide}
+	case blockq.Q5_1:
+		return kernels{expand: expandQ5_1AVX512Wide, gemv: gemvQ5_1AVX512Wide}
+	case blockq.Q2_K:
+		return kernels{expand: expandQ2_KAVX512Wide, gemv: gemvQ2_KAVX512Wide}
+	case blockq.Q3_K:
+		return kernels{expand: expandQ3_KAVX512Wide, gemv: gemvQ3_KAVX512Wide}
+	case blockq.Q4_K:
+		return kernels{expand: expandQ4_KAVX512Wide, gemv: gemvQ4_KAVX512Wide}
+	case blockq.Q5_K:
+		return kernels{expand: expandQ5_KAVX512Wide, gemv: gemvQ5_KAVX512Wide}
+	case blockq.Q6_K:
+		return kernels{expand: expandQ6_KAVX512Wide, gemv: gemvQ6_KAVX512Wide}
 	}
 	return kernels{}
 }

@@ -13,7 +13,7 @@ import (
 // native returns the NEON kernels of t. Gemv expands 128 inputs at a time into
 // L1 and runs the chains from there: forming a weight costs more vector work
 // than the store and load do, and the code stays small.
-func native(s isa.Set, t blockq.Type) (kernels, bool) {
+func native(s isa.Set, t blockq.Type, _ bool) (kernels, bool) {
 	if s != isa.NEON {
 		return kernels{}, false
 	}

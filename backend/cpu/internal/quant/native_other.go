@@ -8,4 +8,4 @@ import (
 )
 
 // native finds no assembly in this build.
-func native(isa.Set, blockq.Type) (kernels, bool) { return kernels{}, false }
+func native(isa.Set, blockq.Type, bool) (kernels, bool) { return kernels{}, false }

@@ -41,7 +41,10 @@ type tileFunc func(dst *float32, dstStride int, src *float32, srcStride int, a *
 // that a weight of zero is always +0 there, while blockq and Row keep the sign
 // of d; no DOT can tell the difference. An infinite d, which no encoder
 // writes, may give NaN where the plain product gives an infinity.
-func Codec(s isa.Set, t blockq.Type) panel.Codec {
+func Codec(s isa.Set, t blockq.Type) panel.Codec { return codec(s, t, isa.Wide()) }
+
+// codec is Codec with 512-bit vectors or without, where s has them.
+func codec(s isa.Set, t blockq.Type, wide bool) panel.Codec {
 	l := layoutOf(t)
 	c := panel.Codec{
 		Name:  t.String(),
@@ -49,7 +52,7 @@ func Codec(s isa.Set, t blockq.Type) panel.Codec {
 		Pack:  func(dst, src []byte, stride, rows, k int) { l.pack(dst, src, stride, rows, k) },
 		Row:   func(dst []float32, p []byte, lane, k int) { l.row(dst[:k], p, lane) },
 	}
-	if k, ok := native(s, t); ok {
+	if k, ok := native(s, t, wide); ok {
 		c.Expand = func(dst []float32, p []byte, _, k0, n int) {
 			if n == 0 {
 				return

@@ -14,6 +14,16 @@ func expandQ8_0AVX512(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ8_0AVX512(y *float32, x *float32, panel *byte, chunks int)
 
+// expandQ8_0AVX512Wide writes the weights of up to 4 chunks of 32 inputs of a Q8_0 panel as dst[32·chunks][32].
+//
+//go:noescape
+func expandQ8_0AVX512Wide(dst *float32, block *byte, chunks int)
+
+// gemvQ8_0AVX512Wide writes y[lane] = DOT(x, weight) of a panel of Q8_0 over chunks·32 inputs.
+//
+//go:noescape
+func gemvQ8_0AVX512Wide(y *float32, x *float32, panel *byte, chunks int)
+
 // expandQ4_0AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q4_0 panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -23,6 +33,16 @@ func expandQ4_0AVX512(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ4_0AVX512(y *float32, x *float32, panel *byte, chunks int)
+
+// expandQ4_0AVX512Wide writes the weights of up to 4 chunks of 32 inputs of a Q4_0 panel as dst[32·chunks][32].
+//
+//go:noescape
+func expandQ4_0AVX512Wide(dst *float32, block *byte, chunks int)
+
+// gemvQ4_0AVX512Wide writes y[lane] = DOT(x, weight) of a panel of Q4_0 over chunks·32 inputs.
+//
+//go:noescape
+func gemvQ4_0AVX512Wide(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ4_1AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q4_1 panel as dst[32·chunks][32].
 //
@@ -34,6 +54,16 @@ func expandQ4_1AVX512(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ4_1AVX512(y *float32, x *float32, panel *byte, chunks int)
 
+// expandQ4_1AVX512Wide writes the weights of up to 4 chunks of 32 inputs of a Q4_1 panel as dst[32·chunks][32].
+//
+//go:noescape
+func expandQ4_1AVX512Wide(dst *float32, block *byte, chunks int)
+
+// gemvQ4_1AVX512Wide writes y[lane] = DOT(x, weight) of a panel of Q4_1 over chunks·32 inputs.
+//
+//go:noescape
+func gemvQ4_1AVX512Wide(y *float32, x *float32, panel *byte, chunks int)
+
 // expandQ5_0AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q5_0 panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -43,6 +73,16 @@ func expandQ5_0AVX512(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ5_0AVX512(y *float32, x *float32, panel *byte, chunks int)
+
+// expandQ5_0AVX512Wide writes the weights of up to 4 chunks of 32 inputs of a Q5_0 panel as dst[32·chunks][32].
+//
+//go:noescape
+func expandQ5_0AVX512Wide(dst *float32, block *byte, chunks int)
+
+// gemvQ5_0AVX512Wide writes y[lane] = DOT(x, weight) of a panel of Q5_0 over chunks·32 inputs.
+//
+//go:noescape
+func gemvQ5_0AVX512Wide(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ5_1AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q5_1 panel as dst[32·chunks][32].
 //
@@ -54,6 +94,16 @@ func expandQ5_1AVX512(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ5_1AVX512(y *float32, x *float32, panel *byte, chunks int)
 
+// expandQ5_1AVX512Wide writes the weights of up to 4 chunks of 32 inputs of a Q5_1 panel as dst[32·chunks][32].
+//
+//go:noescape
+func expandQ5_1AVX512Wide(dst *float32, block *byte, chunks int)
+
+// gemvQ5_1AVX512Wide writes y[lane] = DOT(x, weight) of a panel of Q5_1 over chunks·32 inputs.
+//
+//go:noescape
+func gemvQ5_1AVX512Wide(y *float32, x *float32, panel *byte, chunks int)
+
 // expandQ2_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q2_K panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -63,6 +113,16 @@ func expandQ2_KAVX512(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ2_KAVX512(y *float32, x *float32, panel *byte, chunks int)
+
+// expandQ2_KAVX512Wide writes the weights of up to 4 chunks of 32 inputs of a Q2_K panel as dst[32·chunks][32].
+//
+//go:noescape
+func expandQ2_KAVX512Wide(dst *float32, block *byte, chunks int)
+
+// gemvQ2_KAVX512Wide writes y[lane] = DOT(x, weight) of a panel of Q2_K over chunks·32 inputs.
+//
+//go:noescape
+func gemvQ2_KAVX512Wide(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ3_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q3_K panel as dst[32·chunks][32].
 //
@@ -74,6 +134,16 @@ func expandQ3_KAVX512(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ3_KAVX512(y *float32, x *float32, panel *byte, chunks int)
 
+// expandQ3_KAVX512Wide writes the weights of up to 4 chunks of 32 inputs of a Q3_K panel as dst[32·chunks][32].
+//
+//go:noescape
+func expandQ3_KAVX512Wide(dst *float32, block *byte, chunks int)
+
+// gemvQ3_KAVX512Wide writes y[lane] = DOT(x, weight) of a panel of Q3_K over chunks·32 inputs.
+//
+//go:noescape
+func gemvQ3_KAVX512Wide(y *float32, x *float32, panel *byte, chunks int)
+
 // expandQ4_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q4_K panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -83,6 +153,16 @@ func expandQ4_KAVX512(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ4_KAVX512(y *float32, x *float32, panel *byte, chunks int)
+
+// expandQ4_KAVX512Wide writes the weights of up to 4 chunks of 32 inputs of a Q4_K panel as dst[32·chunks][32].
+//
+//go:noescape
+func expandQ4_KAVX512Wide(dst *float32, block *byte, chunks int)
+
+// gemvQ4_KAVX512Wide writes y[lane] = DOT(x, weight) of a panel of Q4_K over chunks·32 inputs.
+//
+//go:noescape
+func gemvQ4_KAVX512Wide(y *float32, x *float32, panel *byte, chunks int)
 
 // expandQ5_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q5_K panel as dst[32·chunks][32].
 //
@@ -94,6 +174,16 @@ func expandQ5_KAVX512(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ5_KAVX512(y *float32, x *float32, panel *byte, chunks int)
 
+// expandQ5_KAVX512Wide writes the weights of up to 4 chunks of 32 inputs of a Q5_K panel as dst[32·chunks][32].
+//
+//go:noescape
+func expandQ5_KAVX512Wide(dst *float32, block *byte, chunks int)
+
+// gemvQ5_KAVX512Wide writes y[lane] = DOT(x, weight) of a panel of Q5_K over chunks·32 inputs.
+//
+//go:noescape
+func gemvQ5_KAVX512Wide(y *float32, x *float32, panel *byte, chunks int)
+
 // expandQ6_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q6_K panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -103,3 +193,13 @@ func expandQ6_KAVX512(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ6_KAVX512(y *float32, x *float32, panel *byte, chunks int)
+
+// expandQ6_KAVX512Wide writes the weights of up to 4 chunks of 32 inputs of a Q6_K panel as dst[32·chunks][32].
+//
+//go:noescape
+func expandQ6_KAVX512Wide(dst *float32, block *byte, chunks int)
+
+// gemvQ6_KAVX512Wide writes y[lane] = DOT(x, weight) of a panel of Q6_K over chunks·32 inputs.
+//
+//go:noescape
+func gemvQ6_KAVX512Wide(y *float32, x *float32, panel *byte, chunks int)

@@ -13,6 +13,33 @@ import (
 	"samebit/internal/canon"
 )
 
+// impl is one implementation of the codecs.
+type impl struct {
+	set  isa.Set
+	wide bool // 512-bit vectors
+}
+
+func (i impl) codec(t blockq.Type) panel.Codec { return codec(i.set, t, i.wide) }
+
+func (i impl) String() string {
+	if i.wide {
+		return i.set.String() + "-wide"
+	}
+	return i.set.String()
+}
+
+// impls are all that this machine can run, whichever of them Codec chooses here.
+func impls() []impl {
+	var all []impl
+	for _, s := range isa.Available() {
+		all = append(all, impl{set: s})
+		if s == isa.AVX512 {
+			all = append(all, impl{s, true})
+		}
+	}
+	return all
+}
+
 // randomRows makes file rows of any bits, with halves that are finite and now
 // and then subnormal, zero, negative or the largest.
 func randomRows(rng *rand.Rand, t blockq.Type, rows, k int) []byte {
@@ -96,12 +123,12 @@ func lengths(t blockq.Type) []int {
 }
 
 func TestCodecs(t *testing.T) {
-	for _, s := range isa.Available() {
+	for _, s := range impls() {
 		for _, ty := range blockq.Types() {
 			t.Run(fmt.Sprintf("%v/%v", s, ty), func(t *testing.T) {
 				for _, k := range lengths(ty) {
 					rowCounts := []int{1, 31, 33, 70}
-					if testing.Short() || s == isa.Generic {
+					if testing.Short() || s.set == isa.Generic {
 						rowCounts = []int{37}
 					}
 					for _, rows := range rowCounts {
@@ -118,7 +145,7 @@ func TestRowCounts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("about 70 small matrices for each set and format")
 	}
-	for _, s := range isa.Available()[1:] {
+	for _, s := range impls()[1:] {
 		for _, ty := range blockq.Types() {
 			for rows := 1; rows <= 70; rows++ {
 				check(t, s, ty, rows, ty.BlockValues(), int64(rows))
@@ -128,10 +155,10 @@ func TestRowCounts(t *testing.T) {
 }
 
 func TestAllocates(t *testing.T) {
-	for _, s := range isa.Available() {
+	for _, s := range impls() {
 		for _, ty := range blockq.Types() {
 			const k = 256
-			c := Codec(s, ty)
+			c := s.codec(ty)
 			src := randomRows(rand.New(rand.NewSource(1)), ty, 32, k)
 			p, x, y, w := make([]byte, c.Bytes(k)), make([]float32, k), make([]float32, 32), make([]float32, 128*32)
 			n := testing.AllocsPerRun(3, func() {
@@ -149,8 +176,8 @@ func TestAllocates(t *testing.T) {
 
 // Matrices of no inputs give zeros.
 func TestNoInputs(t *testing.T) {
-	for _, s := range isa.Available() {
-		c := Codec(s, blockq.Q4_0)
+	for _, s := range impls() {
+		c := s.codec(blockq.Q4_0)
 		y := []float32{31: 5}
 		c.Gemv(y, nil, nil, 0)
 		c.Expand(nil, nil, 0, 0, 0)
@@ -160,12 +187,12 @@ func TestNoInputs(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, s isa.Set, ty blockq.Type, rows, k int, seed int64) {
+func check(t *testing.T, s impl, ty blockq.Type, rows, k int, seed int64) {
 	t.Helper()
 	rng := rand.New(rand.NewSource(seed))
 	where := fmt.Sprintf("%v %v rows %d k %d seed %d", s, ty, rows, k, seed)
 	src := randomRows(rng, ty, rows, k)
-	c := Codec(s, ty)
+	c := s.codec(ty)
 	stride := ty.RowBytes(k)
 	size, n := c.Bytes(k), panel.Count(rows)
 	if size%64 != 0 {

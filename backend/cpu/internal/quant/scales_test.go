@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"samebit/backend/cpu/internal/isa"
 	"samebit/internal/blockq"
 )
 
@@ -27,8 +26,8 @@ func TestEveryScaleQ4_0(t *testing.T) {
 		}
 	}
 	x, y := make([]float32, k), make([]float32, panels*32)
-	for _, s := range isa.Available()[1:] {
-		c := Codec(s, ty)
+	for _, s := range impls()[1:] {
+		c := s.codec(ty)
 		size := c.Bytes(k)
 		packed := make([]byte, panels*size)
 		for p := range panels {
