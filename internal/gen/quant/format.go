@@ -68,6 +68,9 @@ func (f format) half() int {
 	return 64 * f.width
 }
 
+// block is the size of 128 inputs.
+func (f format) block() int { return f.head() + 4*(f.chunkHead()+2*f.half()) }
+
 // tiles says whether the format has tiles: where two planes are put together, forming
 // weights twice over half a panel costs what tiles save (Q6_K: 1.0 to 1.08 of the speed
 // without).

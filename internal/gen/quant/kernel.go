@@ -44,7 +44,8 @@ var (
 // With 512-bit vectors (wide), for processors that run them at full rate (isa.Wide): Intel's
 // have three units of 256 bits, of which only two convert and multiply, or two of 512, so
 // that the four instructions of a vector take 1.5 cycles for 8 weights or 2 for 16. All
-// scales of the two vectors lie in 16-23.
+// scales of the two vectors lie in 16-23. Each line is prefetched two blocks ahead: from
+// memory gemv is 1.4 (Q2_K) to 1.8 times as fast by it on Sapphire Rapids.
 //
 // A tile of up to four rows of inputs walks half a panel at a time: 0-7 are its chains,
 // 8 and 9 minima, 10 and 11 four weights' bytes. The second half finds the block in L1,
@@ -305,10 +306,20 @@ func (w *walker) block(chunks reg.Register) {
 	}
 	if w.f.head() > 0 {
 		MOVQ(w.p, w.head)
+		if w.rows == 0 {
+			for at := 0; at < w.f.head(); at += 64 {
+				w.prefetch(Mem{Base: w.head, Disp: at}, 0)
+			}
+		}
 		ADDQ(U32(uint32(w.f.head())), w.p)
 	}
 	Label("chunk")
 	MOVQ(w.p, w.z)
+	if w.rows == 0 {
+		for at := 0; at < w.f.chunkHead(); at += 64 {
+			w.prefetch(Mem{Base: w.z, Disp: at}, 0)
+		}
+	}
 	ADDQ(U32(uint32(w.f.chunkHead())), w.p)
 	w.halves()
 	DECQ(chunks)
@@ -370,12 +381,26 @@ func (w *walker) shifted(m Mem, n int, dst reg.VecPhysical) {
 	}
 }
 
+// prefetch fetches the line of m, a part of vector v, of a later block: tiles the next,
+// and wide gemv the one after it.
+func (w *walker) prefetch(m Mem, v int) {
+	switch {
+	case w.rows > 0 && v == 0:
+		m.Disp += w.f.block()
+	case w.rows == 0 && w.chain && w.lanes == 16:
+		m.Disp += 2 * w.f.block()
+	default:
+		return
+	}
+	PREFETCHT0(m)
+}
+
 // quad puts the codes of inputs 4f..4f+3 of half h into the bytes of q(v);
 // bits above the code are left over from its neighbours.
 func (w *walker) quad(h, f, v int) {
 	q, t := w.q(v), w.v(15)
-	if per := 8 / w.f.width; w.rows > 0 && v == 0 && f%per == 0 {
-		PREFETCHT0(w.at(w.p, f/per*128+w.f.head()+4*(w.f.chunkHead()+2*w.f.half()), v, 4)) // of the next block
+	if f%(8/w.f.width) == 0 {
+		w.prefetch(w.at(w.p, f*w.f.width/8*128, v, 4), v)
 	}
 	if w.f.width == 8 {
 		w.shifted(w.at(w.p, f*128, v, 4), 0, q)
@@ -389,6 +414,9 @@ func (w *walker) quad(h, f, v int) {
 	case 1:
 		w.shifted(w.at(w.z, w.f.bitPlane(), v, 4), 4*h+f-w.f.width, t)
 	case 2:
+		if f == 0 {
+			w.prefetch(w.at(w.p, 64*w.f.width, v, 4), v)
+		}
 		w.shifted(w.at(w.p, 64*w.f.width, v, 4), 2*f-w.f.width, t)
 	}
 	low := w.constant(w.low())
