@@ -17,7 +17,12 @@ func (w *walker) scales(h int) {
 	times := func(dst func(v int) reg.VecPhysical, disp int, small func(v int)) {
 		add(small, func(v int) {
 			VCVTDQ2PS(w.small(v), w.small(v))
-		}, func(v int) {
+		})
+		if w.lanes == 16 {
+			add(func(v int) { VMULPS(w.small(v), w.headed(disp, v), dst(v)) })
+			return
+		}
+		add(func(v int) {
 			VCVTPH2PS(w.at(w.head, disp, v, 2), dst(v))
 		}, func(v int) {
 			VMULPS(w.small(v), dst(v), dst(v))
@@ -49,6 +54,9 @@ func (w *walker) scales(h int) {
 	}
 	w.together(append(steps, w.spread()...)...)
 }
+
+// headed is where wide code keeps the halves of a head at disp (0 or 64) as floats.
+func (w *walker) headed(disp, v int) reg.VecPhysical { return w.v(2 + disp/16 + v) }
 
 // small is a temporary of vector v for its byte scales.
 func (w *walker) small(v int) reg.VecPhysical { return w.temporary(v, 1-v&1) }
