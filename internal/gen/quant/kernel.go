@@ -27,10 +27,11 @@ var (
 
 // walker holds the registers of one kernel.
 //
-// Vector registers of gemv and expand: 0-3 chains, 4-7 minima, 8-11 four weights' bytes, 12 the
-// broadcast input, 13 the mask, 14 and 15 temporaries. The scales of the four byte positions, D·2⁻⁸ᵖ, lie on the stack and are memory operands. EVEX code
-// has the first two in 16-23, its constants in 24-30, and a temporary for each
-// vector in 13, 14, 15 and 31. There are two forms of it.
+// Vector registers of gemv and expand: 0-3 chains, 4-7 minima, 8-11 four weights' bytes, 12
+// the broadcast input, 13 the mask, 14 and 15 temporaries. The scales of the four byte
+// positions, D·2⁻⁸ᵖ, lie on the stack and are memory operands. EVEX code has the first two
+// in 16-23, its constants in 24-30, and a temporary for each vector in 13, 14, 15 and 31.
+// There are two forms of it.
 //
 // With 256-bit vectors, for Zen 4: 512 bits for one panel leave two chains, and two panels
 // at once are no faster in L2 and 12 % slower from DRAM there. The bound is the number of
@@ -50,9 +51,9 @@ var (
 // memory is 1.4 (Q2_K) to 1.8 times as fast by it, and with AVX2 1.2 to 1.5 times; from L2
 // it makes no difference.
 //
-// A tile of up to four rows of inputs walks half a panel at a time: 0-7 are its chains,
-// 8 and 9 minima, 10 and 11 four weights' bytes. The second half finds the block in L1,
-// so the next is prefetched: Q8_0 from memory is 1.3 times as fast by it.
+// A tile of up to four rows of inputs walks two vectors, with AVX2 half a panel at a time:
+// 0-7 are its chains, 8 and 9 minima, 10 and 11 four weights' bytes. The second half finds
+// the block in L1, so the next is prefetched: Q8_0 from memory is 1.3 times as fast by it.
 type walker struct {
 	form
 	f     format
@@ -88,9 +89,9 @@ func kernel(f format, in form, chain bool) {
 const maxTile = 4
 
 // tile generates a kernel that adds one block to the chains of some rows of inputs.
-func tile(f format, rows int) {
-	w := &walker{form: avx2, f: f, chain: true, rows: rows, nv: 2, constants: map[string]Op{}}
-	name := fmt.Sprintf("tile%s_%dAVX2", f.name, rows)
+func tile(f format, in form, rows int) {
+	w := &walker{form: in, f: f, chain: true, rows: rows, nv: 2, constants: map[string]Op{}}
+	name := fmt.Sprintf("tile%s_%d%s", f.name, rows, in.name)
 	TEXT(name, 0, "func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)")
 	Doc(fmt.Sprintf("%s is a tileFunc of %s for %d rows.", name, f.name, rows))
 	Pragma("noescape")
@@ -103,8 +104,10 @@ func (w *walker) tile() {
 	w.p, w.z, w.head, w.table, w.x, w.group = GP64(), GP64(), GP64(), GP64(), GP64(), GP64()
 	chunks, from, to := GP64(), GP64(), GP64()
 	w.prepare()
-	XORQ(w.group, w.group)
-	Label("group")
+	if !w.whole() {
+		XORQ(w.group, w.group)
+		Label("group")
+	}
 	Load(Param("block"), w.p)
 	Load(Param("a"), w.x)
 	Load(Param("chunks"), chunks)
@@ -125,10 +128,15 @@ func (w *walker) tile() {
 		ADDQ(fromStride, from)
 		ADDQ(toStride, to)
 	}
-	ADDQ(Imm(uint64(w.nv*w.lanes)), w.group)
-	CMPQ(w.group, Imm(width))
-	JNE(LabelRef("group"))
+	if !w.whole() {
+		ADDQ(Imm(uint64(w.nv*w.lanes)), w.group)
+		CMPQ(w.group, Imm(width))
+		JNE(LabelRef("group"))
+	}
 }
+
+// whole says whether the vectors walked together span the panel.
+func (w *walker) whole() bool { return w.nv*w.lanes == width }
 
 var vectors = []reg.VecPhysical{
 	reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7, reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15,
@@ -166,7 +174,7 @@ func (w *walker) q(v int) reg.VecPhysical {
 // at addresses the part of vector v in a row-wise array of elem-byte entries.
 func (w *walker) at(base reg.Register, disp, v, elem int) Mem {
 	m := Mem{Base: base, Disp: disp + v*w.lanes*elem}
-	if w.nv < width/w.lanes {
+	if !w.whole() {
 		m.Index, m.Scale = w.group, uint8(elem)
 	}
 	return m
@@ -309,12 +317,12 @@ func (w *walker) block(chunks reg.Register) {
 	}
 	if w.f.head() > 0 {
 		MOVQ(w.p, w.head)
-		if w.rows == 0 {
+		if w.rows == 0 || w.lanes == 16 {
 			for at := 0; at < w.f.head(); at += 64 {
 				w.prefetch(Mem{Base: w.head, Disp: at}, 0)
 			}
 		}
-		for at := 0; at < w.f.head() && w.lanes == 16; at += 64 {
+		for at := 0; at < w.f.head() && w.heads(); at += 64 {
 			for v := range w.nv {
 				VCVTPH2PS(w.at(w.head, at, v, 2), w.headed(at, v))
 			}
@@ -323,7 +331,7 @@ func (w *walker) block(chunks reg.Register) {
 	}
 	Label("chunk")
 	MOVQ(w.p, w.z)
-	if w.rows == 0 {
+	if w.rows == 0 || w.lanes == 16 {
 		for at := 0; at < w.f.chunkHead(); at += 64 {
 			w.prefetch(Mem{Base: w.z, Disp: at}, 0)
 		}
@@ -392,7 +400,7 @@ func (w *walker) shifted(m Mem, n int, dst reg.VecPhysical) {
 // prefetch fetches the line of m, a part of vector v, of a later block.
 func (w *walker) prefetch(m Mem, v int) {
 	ahead := w.ahead
-	if w.rows > 0 {
+	if w.rows > 0 && w.lanes == 8 {
 		ahead = 1
 	}
 	if ahead > 0 && w.chain && v*w.lanes%16 == 0 { // 16 dwords are a line

@@ -2,7 +2,7 @@
 //
 // On amd64 one description serves both instruction sets: a walk over the inputs that
 // forms the weights of a panel's rows, with either a store (expand) or fused
-// multiply-adds into the rows' chains (gemv; tile for several rows of inputs, AVX2) at
+// multiply-adds into the rows' chains (gemv; tile for several rows of inputs) at
 // its end. AVX-512 has two forms of it, with vectors of 256 and of 512 bits.
 package main
 
@@ -32,8 +32,8 @@ func main() {
 		for _, in := range forms {
 			kernel(f, in, false)
 			kernel(f, in, true)
-			for rows := 2; rows <= maxTile && f.tiles() && !in.evex; rows++ {
-				tile(f, rows)
+			for rows := 2; rows <= maxTile && f.tiles(in); rows++ {
+				tile(f, in, rows)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ func (w *walker) scales(h int) {
 		add(small, func(v int) {
 			VCVTDQ2PS(w.small(v), w.small(v))
 		})
-		if w.lanes == 16 {
+		if w.heads() {
 			add(func(v int) { VMULPS(w.small(v), w.headed(disp, v), dst(v)) })
 			return
 		}
@@ -55,7 +55,11 @@ func (w *walker) scales(h int) {
 	w.together(append(steps, w.spread()...)...)
 }
 
-// headed is where wide code keeps the halves of a head at disp (0 or 64) as floats.
+// heads says whether the halves of a head are widened once per block: where registers are
+// left for them.
+func (w *walker) heads() bool { return w.lanes == 16 && w.rows == 0 }
+
+// headed is where the halves of a head at disp (0 or 64) then lie.
 func (w *walker) headed(disp, v int) reg.VecPhysical { return w.v(2 + disp/16 + v) }
 
 // small is a temporary of vector v for its byte scales.

@@ -29,7 +29,7 @@ func TestReadsWithinPanel(t *testing.T) {
 				}
 			}
 			src := randomRows(rand.New(rand.NewSource(1)), ty, 32, k)
-			x, y, w := make([]float32, k), make([]float32, 32), make([]float32, 128*32)
+			x, y, w := make([]float32, max(k, 128*maxTile)), make([]float32, 32), make([]float32, 128*32)
 			for _, at := range []int{page, page + room - size} {
 				p := mem[at : at+size]
 				func() {
@@ -40,9 +40,13 @@ func TestReadsWithinPanel(t *testing.T) {
 						}
 					}()
 					c.Pack(p, src, ty.RowBytes(k), 32, k)
-					c.Gemv(y, x, p, k)
+					c.Gemv(y, x[:k], p, k)
 					for k0 := 0; k0 < k; k0 += 128 {
-						c.Expand(w, p, k, k0, min(128, k-k0))
+						n := min(128, k-k0)
+						c.Expand(w, p, k, k0, n)
+						for rows := 2; rows <= c.MaxTile; rows++ {
+							c.Tile(rows, &w[0], 128, &w[0], 128, &x[0], p, k0, n)
+						}
 					}
 				}()
 			}

@@ -77,25 +77,25 @@ func avx512(t blockq.Type) kernels {
 func avx512Wide(t blockq.Type) kernels {
 	switch t {
 	case blockq.Q8_0:
-		return kernels{expand: expandQ8_0AVX512Wide, gemv: gemvQ8_0AVX512Wide}
+		return kernels{expandQ8_0AVX512Wide, gemvQ8_0AVX512Wide, tiles{tileQ8_0_2AVX512Wide, tileQ8_0_3AVX512Wide, tileQ8_0_4AVX512Wide}}
 	case blockq.Q4_0:
-		return kernels{expand: expandQ4_0AVX512Wide, gemv: gemvQ4_0AVX512Wide}
+		return kernels{expandQ4_0AVX512Wide, gemvQ4_0AVX512Wide, tiles{tileQ4_0_2AVX512Wide, tileQ4_0_3AVX512Wide, tileQ4_0_4AVX512Wide}}
 	case blockq.Q4_1:
-		return kernels{expand: expandQ4_1AVX512Wide, gemv: gemvQ4_1AVX512Wide}
+		return kernels{expandQ4_1AVX512Wide, gemvQ4_1AVX512Wide, tiles{tileQ4_1_2AVX512Wide, tileQ4_1_3AVX512Wide, tileQ4_1_4AVX512Wide}}
 	case blockq.Q5_0:
-		return kernels{expand: expandQ5_0AVX512Wide, gemv: gemvQ5_0AVX512Wide}
+		return kernels{expandQ5_0AVX512Wide, gemvQ5_0AVX512Wide, tiles{tileQ5_0_2AVX512Wide, tileQ5_0_3AVX512Wide, tileQ5_0_4AVX512Wide}}
 	case blockq.Q5_1:
-		return kernels{expand: expandQ5_1AVX512Wide, gemv: gemvQ5_1AVX512Wide}
+		return kernels{expandQ5_1AVX512Wide, gemvQ5_1AVX512Wide, tiles{tileQ5_1_2AVX512Wide, tileQ5_1_3AVX512Wide, tileQ5_1_4AVX512Wide}}
 	case blockq.Q2_K:
-		return kernels{expand: expandQ2_KAVX512Wide, gemv: gemvQ2_KAVX512Wide}
+		return kernels{expandQ2_KAVX512Wide, gemvQ2_KAVX512Wide, tiles{tileQ2_K_2AVX512Wide, tileQ2_K_3AVX512Wide, tileQ2_K_4AVX512Wide}}
 	case blockq.Q3_K:
-		return kernels{expand: expandQ3_KAVX512Wide, gemv: gemvQ3_KAVX512Wide}
+		return kernels{expandQ3_KAVX512Wide, gemvQ3_KAVX512Wide, tiles{tileQ3_K_2AVX512Wide, tileQ3_K_3AVX512Wide, tileQ3_K_4AVX512Wide}}
 	case blockq.Q4_K:
-		return kernels{expand: expandQ4_KAVX512Wide, gemv: gemvQ4_KAVX512Wide}
+		return kernels{expandQ4_KAVX512Wide, gemvQ4_KAVX512Wide, tiles{tileQ4_K_2AVX512Wide, tileQ4_K_3AVX512Wide, tileQ4_K_4AVX512Wide}}
 	case blockq.Q5_K:
-		return kernels{expand: expandQ5_KAVX512Wide, gemv: gemvQ5_KAVX512Wide}
+		return kernels{expandQ5_KAVX512Wide, gemvQ5_KAVX512Wide, tiles{tileQ5_K_2AVX512Wide, tileQ5_K_3AVX512Wide, tileQ5_K_4AVX512Wide}}
 	case blockq.Q6_K:
-		return kernels{expand: expandQ6_KAVX512Wide, gemv: gemvQ6_KAVX512Wide}
+		return kernels{expandQ6_KAVX512Wide, gemvQ6_KAVX512Wide, tiles{tileQ6_K_2AVX512Wide, tileQ6_K_3AVX512Wide, tileQ6_K_4AVX512Wide}}
 	}
 	return kernels{}
 }

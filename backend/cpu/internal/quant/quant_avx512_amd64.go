@@ -24,6 +24,21 @@ func expandQ8_0AVX512Wide(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ8_0AVX512Wide(y *float32, x *float32, panel *byte, chunks int)
 
+// tileQ8_0_2AVX512Wide is a tileFunc of Q8_0 for 2 rows.
+//
+//go:noescape
+func tileQ8_0_2AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ8_0_3AVX512Wide is a tileFunc of Q8_0 for 3 rows.
+//
+//go:noescape
+func tileQ8_0_3AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ8_0_4AVX512Wide is a tileFunc of Q8_0 for 4 rows.
+//
+//go:noescape
+func tileQ8_0_4AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
 // expandQ4_0AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q4_0 panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -43,6 +58,21 @@ func expandQ4_0AVX512Wide(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ4_0AVX512Wide(y *float32, x *float32, panel *byte, chunks int)
+
+// tileQ4_0_2AVX512Wide is a tileFunc of Q4_0 for 2 rows.
+//
+//go:noescape
+func tileQ4_0_2AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_0_3AVX512Wide is a tileFunc of Q4_0 for 3 rows.
+//
+//go:noescape
+func tileQ4_0_3AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_0_4AVX512Wide is a tileFunc of Q4_0 for 4 rows.
+//
+//go:noescape
+func tileQ4_0_4AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 
 // expandQ4_1AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q4_1 panel as dst[32·chunks][32].
 //
@@ -64,6 +94,21 @@ func expandQ4_1AVX512Wide(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ4_1AVX512Wide(y *float32, x *float32, panel *byte, chunks int)
 
+// tileQ4_1_2AVX512Wide is a tileFunc of Q4_1 for 2 rows.
+//
+//go:noescape
+func tileQ4_1_2AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_1_3AVX512Wide is a tileFunc of Q4_1 for 3 rows.
+//
+//go:noescape
+func tileQ4_1_3AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_1_4AVX512Wide is a tileFunc of Q4_1 for 4 rows.
+//
+//go:noescape
+func tileQ4_1_4AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
 // expandQ5_0AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q5_0 panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -83,6 +128,21 @@ func expandQ5_0AVX512Wide(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ5_0AVX512Wide(y *float32, x *float32, panel *byte, chunks int)
+
+// tileQ5_0_2AVX512Wide is a tileFunc of Q5_0 for 2 rows.
+//
+//go:noescape
+func tileQ5_0_2AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_0_3AVX512Wide is a tileFunc of Q5_0 for 3 rows.
+//
+//go:noescape
+func tileQ5_0_3AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_0_4AVX512Wide is a tileFunc of Q5_0 for 4 rows.
+//
+//go:noescape
+func tileQ5_0_4AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 
 // expandQ5_1AVX512 writes the weights of up to 4 chunks of 32 inputs of a Q5_1 panel as dst[32·chunks][32].
 //
@@ -104,6 +164,21 @@ func expandQ5_1AVX512Wide(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ5_1AVX512Wide(y *float32, x *float32, panel *byte, chunks int)
 
+// tileQ5_1_2AVX512Wide is a tileFunc of Q5_1 for 2 rows.
+//
+//go:noescape
+func tileQ5_1_2AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_1_3AVX512Wide is a tileFunc of Q5_1 for 3 rows.
+//
+//go:noescape
+func tileQ5_1_3AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_1_4AVX512Wide is a tileFunc of Q5_1 for 4 rows.
+//
+//go:noescape
+func tileQ5_1_4AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
 // expandQ2_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q2_K panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -123,6 +198,21 @@ func expandQ2_KAVX512Wide(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ2_KAVX512Wide(y *float32, x *float32, panel *byte, chunks int)
+
+// tileQ2_K_2AVX512Wide is a tileFunc of Q2_K for 2 rows.
+//
+//go:noescape
+func tileQ2_K_2AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ2_K_3AVX512Wide is a tileFunc of Q2_K for 3 rows.
+//
+//go:noescape
+func tileQ2_K_3AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ2_K_4AVX512Wide is a tileFunc of Q2_K for 4 rows.
+//
+//go:noescape
+func tileQ2_K_4AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 
 // expandQ3_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q3_K panel as dst[32·chunks][32].
 //
@@ -144,6 +234,21 @@ func expandQ3_KAVX512Wide(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ3_KAVX512Wide(y *float32, x *float32, panel *byte, chunks int)
 
+// tileQ3_K_2AVX512Wide is a tileFunc of Q3_K for 2 rows.
+//
+//go:noescape
+func tileQ3_K_2AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ3_K_3AVX512Wide is a tileFunc of Q3_K for 3 rows.
+//
+//go:noescape
+func tileQ3_K_3AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ3_K_4AVX512Wide is a tileFunc of Q3_K for 4 rows.
+//
+//go:noescape
+func tileQ3_K_4AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
 // expandQ4_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q4_K panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -163,6 +268,21 @@ func expandQ4_KAVX512Wide(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ4_KAVX512Wide(y *float32, x *float32, panel *byte, chunks int)
+
+// tileQ4_K_2AVX512Wide is a tileFunc of Q4_K for 2 rows.
+//
+//go:noescape
+func tileQ4_K_2AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_K_3AVX512Wide is a tileFunc of Q4_K for 3 rows.
+//
+//go:noescape
+func tileQ4_K_3AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ4_K_4AVX512Wide is a tileFunc of Q4_K for 4 rows.
+//
+//go:noescape
+func tileQ4_K_4AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 
 // expandQ5_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q5_K panel as dst[32·chunks][32].
 //
@@ -184,6 +304,21 @@ func expandQ5_KAVX512Wide(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ5_KAVX512Wide(y *float32, x *float32, panel *byte, chunks int)
 
+// tileQ5_K_2AVX512Wide is a tileFunc of Q5_K for 2 rows.
+//
+//go:noescape
+func tileQ5_K_2AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_K_3AVX512Wide is a tileFunc of Q5_K for 3 rows.
+//
+//go:noescape
+func tileQ5_K_3AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_K_4AVX512Wide is a tileFunc of Q5_K for 4 rows.
+//
+//go:noescape
+func tileQ5_K_4AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
 // expandQ6_KAVX512 writes the weights of up to 4 chunks of 32 inputs of a Q6_K panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -203,3 +338,18 @@ func expandQ6_KAVX512Wide(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ6_KAVX512Wide(y *float32, x *float32, panel *byte, chunks int)
+
+// tileQ6_K_2AVX512Wide is a tileFunc of Q6_K for 2 rows.
+//
+//go:noescape
+func tileQ6_K_2AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ6_K_3AVX512Wide is a tileFunc of Q6_K for 3 rows.
+//
+//go:noescape
+func tileQ6_K_3AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ6_K_4AVX512Wide is a tileFunc of Q6_K for 4 rows.
+//
+//go:noescape
+func tileQ6_K_4AVX512Wide(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
