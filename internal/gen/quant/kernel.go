@@ -49,7 +49,7 @@ var (
 // scales of the two vectors lie in 16-23, a block's head as floats in 2, 3, 6 and 7 (3 %).
 // Each line is prefetched two blocks ahead, in AVX2 as well: on Sapphire Rapids gemv from
 // memory is 1.4 (Q2_K) to 1.8 times as fast by it, and with AVX2 1.2 to 1.5 times; from L2
-// it makes no difference.
+// it makes no difference. Some formats need no conversion (bits).
 //
 // A tile of up to four rows of inputs walks two vectors, with AVX2 half a panel at a time:
 // 0-7 are its chains, 8 and 9 minima, 10 and 11 four weights' bytes. The second half finds
@@ -136,7 +136,7 @@ func (w *walker) tile() {
 }
 
 // whole says whether the vectors walked together span the panel.
-func (w *walker) whole() bool { return w.nv*w.lanes == width }
+func (w *walker) whole() bool { return w.nv*w.lanes >= width }
 
 var vectors = []reg.VecPhysical{
 	reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7, reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15,
@@ -165,14 +165,21 @@ func (w *walker) min(v int) reg.VecPhysical {
 }
 
 func (w *walker) q(v int) reg.VecPhysical {
+	if w.bits() {
+		return w.v(8)
+	}
 	if w.rows > 0 {
 		return w.v(10 + v)
 	}
 	return w.v(8 + v)
 }
 
-// at addresses the part of vector v in a row-wise array of elem-byte entries.
+// at addresses the part of vector v in a row-wise array of elem-byte entries; vectors
+// beyond the panel are of the next block.
 func (w *walker) at(base reg.Register, disp, v, elem int) Mem {
+	if n := width / w.lanes; v >= n {
+		v, disp = v-n, disp+w.f.block()
+	}
 	m := Mem{Base: base, Disp: disp + v*w.lanes*elem}
 	if !w.whole() {
 		m.Index, m.Scale = w.group, uint8(elem)
@@ -204,7 +211,10 @@ func (w *walker) constant(bits uint32) Op {
 	var op Op = m
 	if n := len(w.constants); w.evex || !w.chain {
 		r := w.v(24 + n)
-		if !w.evex {
+		switch {
+		case w.bits():
+			r = w.v(11 + n)
+		case !w.evex:
 			r = w.v([]int{0, 1, 2, 3, 5, 6, 7, 9, 10, 11}[n]) // no chains: free
 		}
 		VMOVUPS(m, r)
@@ -263,9 +273,12 @@ func (w *walker) body() {
 		JNE(LabelRef("group"))
 		return
 	}
-	VXORPS(w.v(14), w.v(14), w.v(14))
+	VXORPS(w.acc(0), w.acc(0), w.acc(0))
 	for v := range w.nv {
-		VMOVUPS(w.v(14), w.total(v))
+		VMOVUPS(w.acc(0), w.total(v))
+	}
+	if w.bits() {
+		w.pairs(rest, chunks)
 	}
 	Label("block")
 	MOVQ(U32(4), chunks)
@@ -275,6 +288,9 @@ func (w *walker) body() {
 	w.block(chunks)
 	TESTQ(rest, rest)
 	JNZ(LabelRef("block"))
+	if w.bits() {
+		Label("done")
+	}
 }
 
 // prepare makes room for scales and loads the constants.
@@ -285,6 +301,10 @@ func (w *walker) prepare() {
 		LEAQ(frame, w.table)
 		ADDQ(Imm(63), w.table)
 		ANDQ(I32(-64), w.table)
+	}
+	if w.bits() {
+		w.bitConstants()
+		return
 	}
 	for p := range 4 {
 		if f.width < 8 || p < 3 {
@@ -306,7 +326,15 @@ func (w *walker) prepare() {
 	}
 }
 
-func (w *walker) total(v int) Mem { return Mem{Base: w.y, Disp: v * w.lanes * 4} }
+func (w *walker) total(v int) Mem { return Mem{Base: w.y, Disp: v * w.lanes % width * 4} }
+
+// label is that of a loop over the vectors walked together.
+func (w *walker) label(name string) string {
+	if w.nv*w.lanes > width {
+		return name + "OfPair"
+	}
+	return name
+}
 
 // block walks the chunks of one block.
 func (w *walker) block(chunks reg.Register) {
@@ -329,17 +357,19 @@ func (w *walker) block(chunks reg.Register) {
 		}
 		ADDQ(U32(uint32(w.f.head())), w.p)
 	}
-	Label("chunk")
+	Label(w.label("chunk"))
 	MOVQ(w.p, w.z)
 	if w.rows == 0 || w.lanes == 16 {
 		for at := 0; at < w.f.chunkHead(); at += 64 {
-			w.prefetch(Mem{Base: w.z, Disp: at}, 0)
+			for block := 0; block < w.nv; block += width / w.lanes {
+				w.prefetch(w.at(w.z, at, block, 0), 0)
+			}
 		}
 	}
 	ADDQ(U32(uint32(w.f.chunkHead())), w.p)
 	w.halves()
 	DECQ(chunks)
-	JNZ(LabelRef("chunk"))
+	JNZ(LabelRef(w.label("chunk")))
 	if w.chain && w.rows == 0 {
 		for v := range w.nv {
 			VADDPS(w.total(v), w.acc(v), w.acc(v))
@@ -361,13 +391,13 @@ func (w *walker) halves() {
 	}
 	n := GP64()
 	MOVQ(U32(2), n)
-	Label("half")
+	Label(w.label("half"))
 	w.half(0)
 	if w.f.scale == sub16 || w.f.scale == nibbles {
 		ADDQ(Imm(32), w.z)
 	}
 	DECQ(n)
-	JNZ(LabelRef("half"))
+	JNZ(LabelRef(w.label("half")))
 }
 
 func (w *walker) and(a, b, dst Op) {
@@ -445,6 +475,10 @@ func (w *walker) quad(h, f, v int) {
 
 // half walks 16 inputs.
 func (w *walker) half(h int) {
+	if w.bits() {
+		w.bitHalf(h)
+		return
+	}
 	if w.f.scale == sub16 || w.f.scale == nibbles {
 		w.scales(h)
 	}
@@ -501,6 +535,11 @@ func (w *walker) half(h int) {
 			}
 		}
 	}
+	w.advance()
+}
+
+// advance goes to the next half.
+func (w *walker) advance() {
 	ADDQ(U32(uint32(w.f.half())), w.p)
 	switch {
 	case w.rows > 0:

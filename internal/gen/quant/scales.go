@@ -11,6 +11,10 @@ import (
 // scales forms D and the minimum for 16 or 32 inputs.
 func (w *walker) scales(h int) {
 	f := w.f
+	if w.bits() {
+		w.bitScales()
+		return
+	}
 	var steps []func(v int)
 	add := func(more ...func(v int)) { steps = append(steps, more...) }
 	// times adds the steps of dst = float(small)·half, the latter from the head at disp.
