@@ -28,6 +28,9 @@ func wide(v isa) int {
 	return 3
 }
 
+// prefetchStreams is streams of the fusedTiles of gemm.
+const prefetchStreams = 2
+
 // tile generates a tile kernel on the panels of one format. 16-bit weights are
 // widened in registers.
 func tile(v isa, f format, rows int) {
@@ -77,11 +80,25 @@ func tile(v isa, f format, rows int) {
 		mask = v.mask()
 	}
 
-	step := func(u int) {
+	// Two streams of prefetches, each on pages of its own, bring more than one: with 16-bit
+	// weights, whose slices are always of one size, two to eight rows from memory are 1.08
+	// to 1.2 times as fast on Sapphire Rapids (AVX2 from four rows on 1.05 or less). Four streams gain half of that.
+	streams := 1
+	if f.name != "F32" {
+		streams = prefetchStreams
+	}
+	step := func(u int, fetch bool) {
 		o := u * f.step
-		PREFETCHT1(at(next, 0))
-		if f.step*vecs*v.lanes/width > 64 {
-			PREFETCHT1(at(next, 64))
+		if fetch {
+			PREFETCHT1(at(next, u%streams*kb*f.step/streams))
+			if f.step*vecs*v.lanes/width > 64 {
+				PREFETCHT1(at(next, 64))
+			}
+		}
+		forward := func() {
+			if fetch && (u+1)%streams == 0 {
+				ADDQ(nextStep, next)
+			}
 		}
 		if vecs == 2 {
 			switch f.name {
@@ -96,7 +113,7 @@ func tile(v isa, f format, rows int) {
 				VCVTPH2PS(at(bp, o), w[0])
 				VCVTPH2PS(at(bp, o+v.bytes()/2), w[1])
 			}
-			ADDQ(nextStep, next)
+			forward()
 			for r := range rows {
 				VBROADCASTSS(at(ap, (u*rows+r)*4), x[0])
 				VFMADD231PS(w[0], x[0], acc[2*r])
@@ -104,7 +121,7 @@ func tile(v isa, f format, rows int) {
 			}
 			return
 		}
-		ADDQ(nextStep, next)
+		forward()
 		for r := range rows {
 			VBROADCASTSS(at(ap, (u*rows+r)*4), x[r])
 		}
@@ -141,7 +158,7 @@ func tile(v isa, f format, rows int) {
 	JLT(LabelRef("tail"))
 	Label("four")
 	for u := range 4 {
-		step(u)
+		step(u, true)
 	}
 	advance(4)
 	SUBQ(Imm(4), cnt)
@@ -150,7 +167,7 @@ func tile(v isa, f format, rows int) {
 	ADDQ(Imm(4), cnt)
 	JZ(LabelRef("add"))
 	Label("one")
-	step(0)
+	step(0, streams == 1)
 	advance(1)
 	DECQ(cnt)
 	JNZ(LabelRef("one"))

@@ -36,10 +36,13 @@ type Kernels struct {
 // fusedTiles are tile kernels on the panels of one format of this package: for
 // few rows widening weights in registers beats expanding a slice first. Their b
 // points at weights of that format. Of tiles of 16 columns, the second half of a
-// panel starts at column step and at byte panelStep of an input's weights.
+// panel starts at column step and at byte panelStep of an input's weights. Their
+// prefetches are streams, each of an equal part of the next slice, that take turns
+// input by input, and nextStep is for a turn of all of them; 0 is 1.
 type fusedTiles struct {
 	name            string
 	step, panelStep int
+	streams         int
 	tile            [maxRows + 1]tileFunc
 }
 
