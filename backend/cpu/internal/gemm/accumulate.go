@@ -61,7 +61,11 @@ func (ks *Kernels) accumulate(s *Sum, row, rows, tiles, p0, p1 int, piece, rest 
 	m, tile := rows*tiles, ks.tile[rows]
 	cols := width / ks.passes(rows)
 	ahead := (4*cols + tiles - 1) / tiles // bytes to prefetch per input and tile
-	part := min(width, s.N-(p1-1)*width)  // columns of the last panel
+	nextStep, apart := ahead, 0
+	if ks.pairs {
+		nextStep, apart = 2*ahead, ahead
+	}
+	part := min(width, s.N-(p1-1)*width) // columns of the last panel
 	edge := row*s.LDC + (p1-1)*width
 	if part < width {
 		rest = rest[:m*width]
@@ -108,7 +112,7 @@ func (ks *Kernels) accumulate(s *Sum, row, rows, tiles, p0, p1 int, piece, rest 
 				if fromStride == 0 {
 					src = from
 				}
-				tile(at(c, o), stride, src, fromStride, &piece[0], n*rows*4, at(w, o), n, tiles, uintptr(unsafe.Pointer(next))+uintptr(4*o*n), ahead)
+				tile(at(c, o), stride, src, fromStride, &piece[0], n*rows*4, at(w, o), n, tiles, uintptr(unsafe.Pointer(next))+uintptr(4*o*n), nextStep, apart)
 			}
 		}
 		k0 = k1

@@ -37,7 +37,7 @@ func BenchmarkBlocks(b *testing.B) {
 								continue
 							}
 							for s := 0; s < width; s += width / ks.passes(g.rows) {
-								ks.tile[g.rows](&c[row*ldc+p*width+s], ldc*4, z, 0, &pa[row*k], k*g.rows*4, at(wp, s), k, g.tiles, uintptr(unsafe.Pointer(wp)), 0)
+								ks.tile[g.rows](&c[row*ldc+p*width+s], ldc*4, z, 0, &pa[row*k], k*g.rows*4, at(wp, s), k, g.tiles, uintptr(unsafe.Pointer(wp)), 0, 0)
 							}
 							row += g.rows * g.tiles
 						}

@@ -24,11 +24,12 @@ const (
 // Kernels are the matrix kernels of one instruction set. They hold no state and
 // may be used by any number of threads.
 type Kernels struct {
-	mr   int // most rows of a tile
-	wide int // most rows of a tile of 32 columns; tiles of more rows have 16
-	tile [maxRows + 1]tileFunc
-	rows pack4Func // nil: plain Go
-	side packRowsFunc
+	mr    int // most rows of a tile
+	wide  int // most rows of a tile of 32 columns; tiles of more rows have 16
+	tile  [maxRows + 1]tileFunc
+	rows  pack4Func // nil: plain Go
+	pairs bool      // tiles prefetch in two streams; see tileFunc
+	side  packRowsFunc
 
 	fused [2]fusedTiles // formats that the tiles can also read as they are
 }
@@ -36,13 +37,10 @@ type Kernels struct {
 // fusedTiles are tile kernels on the panels of one format of this package: for
 // few rows widening weights in registers beats expanding a slice first. Their b
 // points at weights of that format. Of tiles of 16 columns, the second half of a
-// panel starts at column step and at byte panelStep of an input's weights. Their
-// prefetches are streams, each of an equal part of the next slice, that take turns
-// input by input, and nextStep is for a turn of all of them; 0 is 1.
+// panel starts at column step and at byte panelStep of an input's weights.
 type fusedTiles struct {
 	name            string
 	step, panelStep int
-	streams         int
 	tile            [maxRows + 1]tileFunc
 }
 
@@ -56,8 +54,10 @@ const maxRows = 14 // of a tile, over all instruction sets
 // Rows of dst and src are dstStride and srcStride bytes apart (srcStride 0: one
 // row for all), tiles of a aStride bytes, rows of b 128 bytes. From next on is what
 // the calls to come read: it is only prefetched, nextStep bytes further with every
-// input of every tile, and may be any address.
-type tileFunc func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// input of every tile, and may be any address. Tiles of Kernels with pairs prefetch at
+// next for even inputs and apart bytes behind it for odd ones, nextStep bytes further
+// with every two inputs.
+type tileFunc func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 
 // pack4Func writes dst[i·dstStride/4 + r] = src[r·srcStride/4 + i] for r < 4
 // and i < n; n is a multiple of 8; strides are in bytes.
@@ -75,7 +75,7 @@ func For(s isa.Set) *Kernels {
 	}
 	ks := &Kernels{mr: 4, wide: 4, side: packRows}
 	for r := 1; r <= ks.mr; r++ {
-		ks.tile[r] = func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, _ uintptr, _ int) {
+		ks.tile[r] = func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, _ uintptr, _, _ int) {
 			genericTile(r, dst, dstStride, src, srcStride, a, aStride, b, n, tiles)
 		}
 	}

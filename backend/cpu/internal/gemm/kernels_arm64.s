@@ -6,9 +6,9 @@
 
 #include "textflag.h"
 
-// func tile1NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tile1NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 1 rows by 16 columns.
-TEXT ·tile1NEON(SB), NOSPLIT, $0-88
+TEXT ·tile1NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -62,9 +62,9 @@ loop:
 	BNE tile
 	RET
 
-// func tile2NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tile2NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 2 rows by 16 columns.
-TEXT ·tile2NEON(SB), NOSPLIT, $0-88
+TEXT ·tile2NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -138,9 +138,9 @@ loop:
 	BNE tile
 	RET
 
-// func tile3NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tile3NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 3 rows by 16 columns.
-TEXT ·tile3NEON(SB), NOSPLIT, $0-88
+TEXT ·tile3NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -235,9 +235,9 @@ loop:
 	BNE tile
 	RET
 
-// func tile4NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tile4NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 4 rows by 16 columns.
-TEXT ·tile4NEON(SB), NOSPLIT, $0-88
+TEXT ·tile4NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -351,9 +351,9 @@ loop:
 	BNE tile
 	RET
 
-// func tile5NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tile5NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 5 rows by 16 columns.
-TEXT ·tile5NEON(SB), NOSPLIT, $0-88
+TEXT ·tile5NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -488,9 +488,9 @@ loop:
 	BNE tile
 	RET
 
-// func tile6NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tile6NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 6 rows by 16 columns.
-TEXT ·tile6NEON(SB), NOSPLIT, $0-88
+TEXT ·tile6NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -824,9 +824,9 @@ loop:
 	BNE group
 	RET
 
-// func tileBF161NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileBF161NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 1 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF161NEON(SB), NOSPLIT, $0-88
+TEXT ·tileBF161NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -886,9 +886,9 @@ loop:
 	BNE tile
 	RET
 
-// func tileBF162NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileBF162NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 2 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF162NEON(SB), NOSPLIT, $0-88
+TEXT ·tileBF162NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -968,9 +968,9 @@ loop:
 	BNE tile
 	RET
 
-// func tileBF163NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileBF163NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 3 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF163NEON(SB), NOSPLIT, $0-88
+TEXT ·tileBF163NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1071,9 +1071,9 @@ loop:
 	BNE tile
 	RET
 
-// func tileBF164NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileBF164NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 4 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF164NEON(SB), NOSPLIT, $0-88
+TEXT ·tileBF164NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1193,9 +1193,9 @@ loop:
 	BNE tile
 	RET
 
-// func tileBF165NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileBF165NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 5 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF165NEON(SB), NOSPLIT, $0-88
+TEXT ·tileBF165NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1336,9 +1336,9 @@ loop:
 	BNE tile
 	RET
 
-// func tileBF166NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileBF166NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 6 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
-TEXT ·tileBF166NEON(SB), NOSPLIT, $0-88
+TEXT ·tileBF166NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1703,9 +1703,9 @@ loop:
 	BNE group
 	RET
 
-// func tileF161NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileF161NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 1 rows by 16 columns; b are F16 weights.
-TEXT ·tileF161NEON(SB), NOSPLIT, $0-88
+TEXT ·tileF161NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1763,9 +1763,9 @@ loop:
 	BNE tile
 	RET
 
-// func tileF162NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileF162NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 2 rows by 16 columns; b are F16 weights.
-TEXT ·tileF162NEON(SB), NOSPLIT, $0-88
+TEXT ·tileF162NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1843,9 +1843,9 @@ loop:
 	BNE tile
 	RET
 
-// func tileF163NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileF163NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 3 rows by 16 columns; b are F16 weights.
-TEXT ·tileF163NEON(SB), NOSPLIT, $0-88
+TEXT ·tileF163NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -1944,9 +1944,9 @@ loop:
 	BNE tile
 	RET
 
-// func tileF164NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileF164NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 4 rows by 16 columns; b are F16 weights.
-TEXT ·tileF164NEON(SB), NOSPLIT, $0-88
+TEXT ·tileF164NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -2064,9 +2064,9 @@ loop:
 	BNE tile
 	RET
 
-// func tileF165NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileF165NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 5 rows by 16 columns; b are F16 weights.
-TEXT ·tileF165NEON(SB), NOSPLIT, $0-88
+TEXT ·tileF165NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2
@@ -2205,9 +2205,9 @@ loop:
 	BNE tile
 	RET
 
-// func tileF166NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)
+// func tileF166NEON(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 // A tileFunc for tiles of 6 rows by 16 columns; b are F16 weights.
-TEXT ·tileF166NEON(SB), NOSPLIT, $0-88
+TEXT ·tileF166NEON(SB), NOSPLIT, $0-96
 	MOVD dst+0(FP), R0
 	MOVD dstStride+8(FP), R1
 	MOVD src+16(FP), R2

@@ -102,9 +102,7 @@ func (j *job) chunk(p, q, m, t0, t1 int) {
 	parts := [2]part{{row, size + 1, max(0, min(t1, big)-t0)}, {0, size, max(0, t1-max(t0, big))}}
 	parts[1].row = row + parts[0].rows*parts[0].tiles
 	kernels, step, panelStep, expand := &j.ks.tile, width/2, width*2, j.cod.Expand != nil
-	streams := 1
 	if f := j.fused(t1 - t0); f != nil {
-		streams = max(1, f.streams)
 		kernels, step, panelStep, expand = &f.tile, f.step, f.panelStep, false
 	}
 	whole := t1-t0 == 1 && 2 <= m && m <= j.cod.MaxTile // the codec does it all
@@ -113,6 +111,13 @@ func (j *job) chunk(p, q, m, t0, t1 int) {
 		inputs += j.k * g.tiles * j.ks.passes(g.rows)
 	}
 	ahead := (j.bytes + inputs - 1) / inputs // bytes to prefetch with each
+	nextStep, apart, turn := ahead, 0, 1     // nextStep bytes for every turn inputs
+	if j.ks.pairs {
+		nextStep, apart, turn = 2*ahead, ahead, 2
+		if !expand && !whole { // the halves of a slice; in other formats they share pages
+			nextStep, apart = ahead, kb/2*j.bytes/j.k
+		}
+	}
 	for k0 := 0; k0 < j.k; k0 += kb {
 		n := min(kb, j.k-k0)
 		for i := p; i < q; i++ {
@@ -144,8 +149,8 @@ func (j *job) chunk(p, q, m, t0, t1 int) {
 				r := g.row - row
 				for s := range j.ks.passes(g.rows) {
 					kernels[g.rows](at(dst, s*step+r*dstStride/4), dstStride, at(src, s*step+r*srcStride/4), srcStride,
-						&j.pa[g.row*j.k+k0*g.rows], j.k*g.rows*4, (*float32)(unsafe.Add(b, s*panelStep)), n, g.tiles, next, ahead)
-					next += uintptr(g.tiles * n * ahead / streams)
+						&j.pa[g.row*j.k+k0*g.rows], j.k*g.rows*4, (*float32)(unsafe.Add(b, s*panelStep)), n, g.tiles, next, nextStep, apart)
+					next += uintptr(g.tiles * n / turn * nextStep)
 				}
 			}
 		}

@@ -7,99 +7,99 @@ package gemm
 // tile1AVX2 is a tileFunc for tiles of 1 rows by 32 columns.
 //
 //go:noescape
-func tile1AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile1AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile2AVX2 is a tileFunc for tiles of 2 rows by 32 columns.
 //
 //go:noescape
-func tile2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile3AVX2 is a tileFunc for tiles of 3 rows by 32 columns.
 //
 //go:noescape
-func tile3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile4AVX2 is a tileFunc for tiles of 4 rows by 16 columns.
 //
 //go:noescape
-func tile4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile5AVX2 is a tileFunc for tiles of 5 rows by 16 columns.
 //
 //go:noescape
-func tile5AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile5AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile6AVX2 is a tileFunc for tiles of 6 rows by 16 columns.
 //
 //go:noescape
-func tile6AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile6AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile1AVX512 is a tileFunc for tiles of 1 rows by 32 columns.
 //
 //go:noescape
-func tile1AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile1AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile2AVX512 is a tileFunc for tiles of 2 rows by 32 columns.
 //
 //go:noescape
-func tile2AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile2AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile3AVX512 is a tileFunc for tiles of 3 rows by 32 columns.
 //
 //go:noescape
-func tile3AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile3AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile4AVX512 is a tileFunc for tiles of 4 rows by 32 columns.
 //
 //go:noescape
-func tile4AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile4AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile5AVX512 is a tileFunc for tiles of 5 rows by 32 columns.
 //
 //go:noescape
-func tile5AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile5AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile6AVX512 is a tileFunc for tiles of 6 rows by 32 columns.
 //
 //go:noescape
-func tile6AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile6AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile7AVX512 is a tileFunc for tiles of 7 rows by 32 columns.
 //
 //go:noescape
-func tile7AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile7AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile8AVX512 is a tileFunc for tiles of 8 rows by 32 columns.
 //
 //go:noescape
-func tile8AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile8AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile9AVX512 is a tileFunc for tiles of 9 rows by 32 columns.
 //
 //go:noescape
-func tile9AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile9AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile10AVX512 is a tileFunc for tiles of 10 rows by 32 columns.
 //
 //go:noescape
-func tile10AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile10AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile11AVX512 is a tileFunc for tiles of 11 rows by 32 columns.
 //
 //go:noescape
-func tile11AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile11AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile12AVX512 is a tileFunc for tiles of 12 rows by 32 columns.
 //
 //go:noescape
-func tile12AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile12AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile13AVX512 is a tileFunc for tiles of 13 rows by 32 columns.
 //
 //go:noescape
-func tile13AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile13AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tile14AVX512 is a tileFunc for tiles of 14 rows by 32 columns.
 //
 //go:noescape
-func tile14AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tile14AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)

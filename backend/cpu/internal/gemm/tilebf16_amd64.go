@@ -7,99 +7,99 @@ package gemm
 // tileBF161AVX2 is a tileFunc for tiles of 1 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF161AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF161AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF162AVX2 is a tileFunc for tiles of 2 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF162AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF162AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF163AVX2 is a tileFunc for tiles of 3 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF163AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF163AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF164AVX2 is a tileFunc for tiles of 4 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
 //
 //go:noescape
-func tileBF164AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF164AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF165AVX2 is a tileFunc for tiles of 5 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
 //
 //go:noescape
-func tileBF165AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF165AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF166AVX2 is a tileFunc for tiles of 6 rows by columns 0-7 and 16-23 after dst; b are BF16 weights.
 //
 //go:noescape
-func tileBF166AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF166AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF161AVX512 is a tileFunc for tiles of 1 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF161AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF161AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF162AVX512 is a tileFunc for tiles of 2 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF162AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF162AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF163AVX512 is a tileFunc for tiles of 3 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF163AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF163AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF164AVX512 is a tileFunc for tiles of 4 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF164AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF164AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF165AVX512 is a tileFunc for tiles of 5 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF165AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF165AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF166AVX512 is a tileFunc for tiles of 6 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF166AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF166AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF167AVX512 is a tileFunc for tiles of 7 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF167AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF167AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF168AVX512 is a tileFunc for tiles of 8 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF168AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF168AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF169AVX512 is a tileFunc for tiles of 9 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF169AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF169AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF1610AVX512 is a tileFunc for tiles of 10 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF1610AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF1610AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF1611AVX512 is a tileFunc for tiles of 11 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF1611AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF1611AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF1612AVX512 is a tileFunc for tiles of 12 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF1612AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF1612AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF1613AVX512 is a tileFunc for tiles of 13 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF1613AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF1613AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileBF1614AVX512 is a tileFunc for tiles of 14 rows by 32 columns; b are BF16 weights.
 //
 //go:noescape
-func tileBF1614AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileBF1614AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)

@@ -7,99 +7,99 @@ package gemm
 // tileF161AVX2 is a tileFunc for tiles of 1 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF161AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF161AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF162AVX2 is a tileFunc for tiles of 2 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF162AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF162AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF163AVX2 is a tileFunc for tiles of 3 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF163AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF163AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF164AVX2 is a tileFunc for tiles of 4 rows by 16 columns; b are F16 weights.
 //
 //go:noescape
-func tileF164AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF164AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF165AVX2 is a tileFunc for tiles of 5 rows by 16 columns; b are F16 weights.
 //
 //go:noescape
-func tileF165AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF165AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF166AVX2 is a tileFunc for tiles of 6 rows by 16 columns; b are F16 weights.
 //
 //go:noescape
-func tileF166AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF166AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF161AVX512 is a tileFunc for tiles of 1 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF161AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF161AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF162AVX512 is a tileFunc for tiles of 2 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF162AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF162AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF163AVX512 is a tileFunc for tiles of 3 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF163AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF163AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF164AVX512 is a tileFunc for tiles of 4 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF164AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF164AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF165AVX512 is a tileFunc for tiles of 5 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF165AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF165AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF166AVX512 is a tileFunc for tiles of 6 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF166AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF166AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF167AVX512 is a tileFunc for tiles of 7 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF167AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF167AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF168AVX512 is a tileFunc for tiles of 8 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF168AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF168AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF169AVX512 is a tileFunc for tiles of 9 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF169AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF169AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF1610AVX512 is a tileFunc for tiles of 10 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF1610AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF1610AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF1611AVX512 is a tileFunc for tiles of 11 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF1611AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF1611AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF1612AVX512 is a tileFunc for tiles of 12 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF1612AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF1612AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF1613AVX512 is a tileFunc for tiles of 13 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF1613AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF1613AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)
 
 // tileF1614AVX512 is a tileFunc for tiles of 14 rows by 32 columns; b are F16 weights.
 //
 //go:noescape
-func tileF1614AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int)
+func tileF1614AVX512(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n int, tiles int, next uintptr, nextStep int, apart int)

@@ -89,7 +89,7 @@ func tile(f string, rows int) {
 		name, doc, step = fmt.Sprintf("tileF16%dNEON", rows), "by 16 columns; b are F16 weights.", width*2
 	}
 	text(fmt.Sprintf("A tileFunc for tiles of %d rows %s", rows, doc), name,
-		"(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep int)", 88)
+		"(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)", 96)
 	for i, p := range []string{"dst", "dstStride", "src", "srcStride", "a", "aStride", "b", "n", "tiles", "next"} {
 		emit("MOVD %s+%d(FP), R%d", p, i*8, i)
 	}
