@@ -16,7 +16,7 @@ type format struct {
 }
 
 // Prefetching makes products of one row from memory 1.06 to 1.2 times as fast (BF16 with
-// AVX-512 1.02 to 1.07) on Sapphire Rapids, whose hardware begins anew with each page of
+// AVX-512 1.02 to 1.07) on Emerald Rapids, whose hardware begins anew with each page of
 // 4 KiB, and no slower from L2. Any distance from 512 to 4096 does; PREFETCHT1 gains
 // little and PREFETCHNTA costs two thirds. F32 gains nothing and is 4 to 8 % slower from L2.
 var formats = []format{{"F32", 128, 0}, {"BF16", 64, 1024}, {"F16", 64, 1024}}

@@ -78,7 +78,7 @@ func tile(v isa, f format, rows int) {
 		mask = v.mask()
 	}
 
-	// Two streams of prefetches on pages of their own bring more than one: on Sapphire Rapids
+	// Two streams of prefetches on pages of their own bring more than one: on Emerald Rapids
 	// two to eight rows from memory are 1.05 to 1.17 times as fast (AVX2 with 16-bit weights
 	// up to four), 16 rows of F32 with AVX-512 1.2 times. Four streams gain half of that.
 	step := func(u int, fetch bool) {

@@ -20,7 +20,7 @@ import (
 //
 // 13 vector instructions for 4 weights instead of 16 are less than two chains take, so
 // gemv walks two blocks at once, whose chains are added to the totals in order: 1.15 to 1.2
-// times as fast as with conversions on Sapphire Rapids, tiles 1.1 to 1.14 times.
+// times as fast as with conversions on Emerald Rapids, tiles 1.1 to 1.14 times.
 //
 // Registers: 0-7 chains, 8 four weights' bytes, 9 these rotated, 10 a copy of either, 11-14
 // constants, 15 a temporary, 16-31 D·2⁷, D·2¹⁵, D·(2⁷ + off), D·(2¹⁵ + off) of each vector.

@@ -47,7 +47,7 @@ var (
 // have three units of 256 bits, of which only two convert and multiply, or two of 512, so
 // that the four instructions of a vector take 1.5 cycles for 8 weights or 2 for 16. All
 // scales of the two vectors lie in 16-23, a block's head as floats in 2, 3, 6 and 7 (3 %).
-// Each line is prefetched two blocks ahead, in AVX2 as well: on Sapphire Rapids gemv from
+// Each line is prefetched two blocks ahead, in AVX2 as well: on Emerald Rapids gemv from
 // memory is 1.4 (Q2_K) to 1.8 times as fast by it, and with AVX2 1.2 to 1.5 times; from L2
 // it makes no difference. Some formats need no conversion (bits).
 //
