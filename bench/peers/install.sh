@@ -15,7 +15,8 @@
 #
 # Needs python3 (3.11 or newer) with pip and venv, and for llama and membw a C and C++ compiler.
 # JOBS sets the compiler processes (default 2), PYTHON the interpreter. ISA=avx2 builds for AVX2 on a machine
-# that has more, as a user's older one would be; give it a cache folder of its own with -c.
+# that has more, as a user's older one would be, ISA=avx512 without AMX, on which some virtual machines fault;
+# give either a cache folder of its own with -c.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -24,11 +25,12 @@ jobs=${JOBS:-2}
 case ${ISA:-native} in
 native) isa=(-march=native) ggml=(-DGGML_NATIVE=ON) ;;
 avx2) isa=(-mavx2 -mfma) ggml=(-DGGML_NATIVE=OFF -DGGML_{SSE42,AVX,AVX2,FMA,F16C,BMI2}=ON) ;;
-*) echo "install: ISA is ${ISA}: want avx2, or nothing for all that the machine has" >&2; exit 2 ;;
+avx512) isa=(-march=native) ggml=(-DGGML_NATIVE=OFF -DGGML_{SSE42,AVX,AVX2,FMA,F16C,BMI2,AVX_VNNI,AVX512,AVX512_VBMI,AVX512_VNNI,AVX512_BF16}=ON) ;; # no AMX
+*) echo "install: ISA is ${ISA}: want avx2, avx512, or nothing for all that the machine has" >&2; exit 2 ;;
 esac
 llama_version=0.3.36
 
-usage() { sed -n '2,18p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//' >&2; exit 2; }
+usage() { sed -n '2,19p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//' >&2; exit 2; }
 say() { echo "install: $*" >&2; }
 fail() { say "$*"; exit 1; }
 
