@@ -103,52 +103,70 @@ func pack32(v isa, stream bool) {
 	Doc(fmt.Sprintf("%s writes dst[i][r] = row r, input i, for 32 rows and n inputs, a positive multiple of 16.", name))
 	dst, src, stride, n := ptr("dst"), ptr("src"), ptr("stride"), ptr("n")
 	bases, stride3 := rowBases(src, stride, v.lanes)
-	groups := width / v.lanes
 	wrap := GP64() // from the last group of rows back to the first
 	MOVQ(stride, wrap)
 	SHLQ(Imm(5), wrap)
 	next := GP64()
 	MOVQ(stride, next)
 	SHLQ(Imm(uint64(log2(v.lanes))), next)
+	v.packLoop(packing{dst: dst, n: n, next: next, wrap: wrap, bases: bases, columns: width, from: 4, stream: stream}, func(i, b int, r reg.VecVirtual) {
+		m := rowMem(bases, stride, stride3, i)
+		if b == 0 {
+			p := m
+			p.Disp = 256
+			PREFETCHT0(p)
+		}
+		m.Disp = b * 4
+		VMOVUPS(m, r)
+	})
+	VZEROUPPER()
+	RET()
+}
+
+// packing describes the loop of a packer.
+type packing struct {
+	dst, n     reg.Register
+	bases      []reg.GPVirtual // of rowBases
+	next, wrap reg.Register    // from a group of rows to the next, and from behind the last to the first
+	columns    int             // words of 32 bits of an input in the panel
+	from       int             // bytes of a weight in the source
+	stream     bool            // store past the cache
+}
+
+// packLoop writes 16 inputs at a time, a cache line or half of one of every row: for each
+// group of v.lanes columns, blocks of v.lanes inputs. load fills r with those from input b
+// on of the word at row i of the group.
+func (v isa) packLoop(p packing, load func(i, b int, r reg.VecVirtual)) {
 	Label("loop")
-	for g := range groups {
+	for g := range p.columns / v.lanes {
 		for b := 0; b < 16; b += v.lanes {
 			r := v.vecs(v.lanes)
 			for i := range r {
-				m := rowMem(bases, stride, stride3, i)
-				if b == 0 {
-					p := m
-					p.Disp = 256
-					PREFETCHT0(p)
-				}
-				m.Disp = b * 4
-				VMOVUPS(m, r[i])
+				load(i, b, r[i])
 			}
 			for i, c := range v.transpose(r) {
-				to := at(dst, (b+i)*width*4+g*v.bytes())
-				if stream {
+				to := at(p.dst, (b+i)*p.columns*4+g*v.bytes())
+				if p.stream {
 					VMOVNTPS(c, to)
 				} else {
 					VMOVUPS(c, to)
 				}
 			}
 		}
-		for _, b := range bases {
-			ADDQ(next, b)
+		for _, b := range p.bases {
+			ADDQ(p.next, b)
 		}
 	}
-	for _, b := range bases {
-		SUBQ(wrap, b)
-		ADDQ(Imm(64), b)
+	for _, b := range p.bases {
+		SUBQ(p.wrap, b)
+		ADDQ(Imm(uint64(16*p.from)), b)
 	}
-	ADDQ(U32(16*width*4), dst)
-	SUBQ(Imm(16), n)
+	ADDQ(U32(uint32(16*p.columns*4)), p.dst)
+	SUBQ(Imm(16), p.n)
 	JNZ(LabelRef("loop"))
-	if stream {
+	if p.stream {
 		SFENCE()
 	}
-	VZEROUPPER()
-	RET()
 }
 
 func log2(n int) (l int) {
@@ -174,51 +192,24 @@ func pack16(v isa) {
 	MOVQ(stride, wrap)
 	SHLQ(Imm(4), wrap)
 	tmp := GP64()
-	Label("loop")
-	for g := range 16 / v.lanes {
-		for b := 0; b < 16; b += v.lanes {
-			r := v.vecs(v.lanes)
-			for i := range r {
-				m := rowMem(bases, stride, stride3, i)
-				m.Disp = b * 2
-				LEAQ(m, tmp)
-				h := v.vec()
-				VPMOVZXWD(Mem{Base: tmp}, r[i])
-				VPMOVZXWD(Mem{Base: tmp, Index: pair, Scale: 1}, h)
-				if b == 0 {
-					PREFETCHT0(Mem{Base: tmp, Disp: 256})
-					PREFETCHT0(Mem{Base: tmp, Index: pair, Scale: 1, Disp: 256})
-				}
-				VPSLLD(Imm(16), h, h)
-				if v.lanes == 16 {
-					VPORD(h, r[i], r[i])
-				} else {
-					VPOR(h, r[i], r[i])
-				}
-			}
-			for i, c := range v.transpose(r) {
-				to := at(dst, (b+i)*width*2+g*v.bytes())
-				if v.lanes == 16 {
-					VMOVNTPS(c, to)
-				} else {
-					VMOVUPS(c, to)
-				}
-			}
+	v.packLoop(packing{dst: dst, n: n, next: next, wrap: wrap, bases: bases, columns: 16, from: 2, stream: v.lanes == 16}, func(i, b int, r reg.VecVirtual) {
+		m := rowMem(bases, stride, stride3, i)
+		m.Disp = b * 2
+		LEAQ(m, tmp)
+		h := v.vec()
+		VPMOVZXWD(Mem{Base: tmp}, r)
+		VPMOVZXWD(Mem{Base: tmp, Index: pair, Scale: 1}, h)
+		if b == 0 {
+			PREFETCHT0(Mem{Base: tmp, Disp: 256})
+			PREFETCHT0(Mem{Base: tmp, Index: pair, Scale: 1, Disp: 256})
 		}
-		for _, b := range bases {
-			ADDQ(next, b)
+		VPSLLD(Imm(16), h, h)
+		if v.lanes == 16 {
+			VPORD(h, r, r)
+		} else {
+			VPOR(h, r, r)
 		}
-	}
-	for _, b := range bases {
-		SUBQ(wrap, b)
-		ADDQ(Imm(32), b)
-	}
-	ADDQ(U32(16*width*2), dst)
-	SUBQ(Imm(16), n)
-	JNZ(LabelRef("loop"))
-	if v.lanes == 16 {
-		SFENCE()
-	}
+	})
 	VZEROUPPER()
 	RET()
 }
@@ -247,55 +238,30 @@ func packNarrow(v isa) {
 		VPCMPEQD(low, low, low)
 	}
 	VPSRLD(Imm(16), low, low)
-	Label("loop")
-	for g := range 16 / v.lanes {
-		for b := 0; b < 16; b += v.lanes {
-			r := v.vecs(v.lanes)
-			for i := range r {
-				m := rowMem(bases, stride, stride3, i)
-				m.Disp = b * 4
-				LEAQ(m, tmp)
-				h := v.vec()
-				VMOVUPS(Mem{Base: tmp}, r[i])
-				VMOVUPS(Mem{Base: tmp, Index: pair, Scale: 1}, h)
-				if b == 0 {
-					PREFETCHT0(Mem{Base: tmp, Disp: 256})
-					PREFETCHT0(Mem{Base: tmp, Index: pair, Scale: 1, Disp: 256})
-				}
-				if v.lanes == 16 {
-					VPTERNLOGD(Imm(0xfe), h, r[i], any) // any | r | h
-					VPSRLD(Imm(16), r[i], r[i])
-					VPTERNLOGD(Imm(0xf4), low, h, r[i]) // r | h&^low
-				} else {
-					VPOR(r[i], any, any)
-					VPOR(h, any, any)
-					VPSRLD(Imm(16), r[i], r[i])
-					VPBLENDW(Imm(0xaa), h, r[i], r[i])
-				}
-			}
-			for i, c := range v.transpose(r) {
-				to := at(dst, (b+i)*width*2+g*v.bytes())
-				if v.lanes == 16 {
-					VMOVNTPS(c, to)
-				} else {
-					VMOVUPS(c, to)
-				}
-			}
+	v.packLoop(packing{dst: dst, n: n, next: next, wrap: pair, bases: bases, columns: 16, from: 4, stream: v.lanes == 16}, func(i, b int, r reg.VecVirtual) {
+		m := rowMem(bases, stride, stride3, i)
+		m.Disp = b * 4
+		LEAQ(m, tmp)
+		h := v.vec()
+		VMOVUPS(Mem{Base: tmp}, r)
+		VMOVUPS(Mem{Base: tmp, Index: pair, Scale: 1}, h)
+		if b == 0 {
+			PREFETCHT0(Mem{Base: tmp, Disp: 256})
+			PREFETCHT0(Mem{Base: tmp, Index: pair, Scale: 1, Disp: 256})
 		}
-		for _, b := range bases {
-			ADDQ(next, b)
+		if v.lanes == 16 {
+			VPTERNLOGD(Imm(0xfe), h, r, any) // any | r | h
+			VPSRLD(Imm(16), r, r)
+			VPTERNLOGD(Imm(0xf4), low, h, r) // r | h&^low
+		} else {
+			VPOR(r, any, any)
+			VPOR(h, any, any)
+			VPSRLD(Imm(16), r, r)
+			VPBLENDW(Imm(0xaa), h, r, r)
 		}
-	}
-	for _, b := range bases {
-		SUBQ(pair, b)
-		ADDQ(Imm(64), b)
-	}
-	ADDQ(U32(16*width*2), dst)
-	SUBQ(Imm(16), n)
-	JNZ(LabelRef("loop"))
+	})
 	wide := GP8()
 	if v.lanes == 16 {
-		SFENCE()
 		k := K()
 		VPTESTMD(low, any, k)
 		KORTESTW(k, k)
