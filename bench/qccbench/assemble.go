@@ -1,8 +1,6 @@
 package qccbench
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -42,12 +40,11 @@ var parts = map[string][]part{
 // that evidence must not have, if either has it.
 var heads = map[string]bool{"synthetic": true, "qcc_only": true, "matched_full_kv": false}
 
-// Assemble joins reports, by name, into evidence that samebit gate judges. Reports must
+// Assemble joins reports, JSON objects by name, into evidence that samebit gate judges. Reports must
 // be of one run, model and memory, and of different schemas; two that make one section
 // must agree in what both say. A field that a report does not have stays out, and so does
-// a section without a report. A key that comes twice in a report is for the caller to
-// refuse.
-func Assemble(reports map[string][]byte) (map[string]any, error) {
+// a section without a report.
+func Assemble(reports map[string]map[string]any) (map[string]any, error) {
 	if len(reports) == 0 {
 		return nil, fmt.Errorf("qccbench: there are no reports")
 	}
@@ -61,13 +58,7 @@ func Assemble(reports map[string][]byte) (map[string]any, error) {
 }
 
 // assemble adds a report; from is the name of the report of each schema.
-func assemble(out map[string]any, from map[string]string, name string, data []byte) error {
-	var r map[string]any
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber() // digits stay as they were measured
-	if err := d.Decode(&r); err != nil {
-		return err
-	}
+func assemble(out map[string]any, from map[string]string, name string, r map[string]any) error {
 	schema, _ := r["schema"].(string)
 	l, ok := parts[strings.TrimSuffix(strings.TrimPrefix(schema, schemaBefore), schemaAfter)]
 	if !ok || !strings.HasPrefix(schema, schemaBefore) || !strings.HasSuffix(schema, schemaAfter) {
@@ -98,6 +89,7 @@ func assemble(out map[string]any, from map[string]string, name string, data []by
 			}
 			buckets = append(buckets, b)
 		}
+		r = maps.Clone(r)
 		r["critical_buckets"] = buckets
 	}
 	for _, s := range l {

@@ -1,6 +1,7 @@
 package qccbench
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -11,6 +12,22 @@ import (
 func report(schema, fields string) []byte {
 	return fmt.Appendf(nil, `{"schema":"samebit.qcc.%s/1","run_id":"r","synthetic":false,"qcc_only":%v,"matched_full_kv":%v,"model_id":"m","memory":"w","native_context_tokens":131072,%s}`,
 		schema, schema == "streaming_memory", schema != "streaming_memory", fields)
+}
+
+// joined are reports as whoever reads them gives them, joined.
+func joined(t *testing.T, reports map[string][]byte) (map[string]any, error) {
+	t.Helper()
+	read := map[string]map[string]any{}
+	for name, text := range reports {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		var r map[string]any
+		if err := d.Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		read[name] = r
+	}
+	return Assemble(read)
 }
 
 // Every section has what its reports measured, digit by digit, and nothing else.
@@ -24,7 +41,7 @@ func TestAssemble(t *testing.T) {
 		"several":   report("concurrency", `"context_tokens":9,"qcc_concurrency":8,"full_kv_concurrency":2,"qcc_attention_state_bytes":10,"batches":[]`),
 		"stream":    report("streaming_memory", `"total_tokens":9,"qcc_peak_memory_bytes":77,"attention_state_bytes":11`),
 	}
-	out, err := Assemble(reports)
+	out, err := joined(t, reports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +66,7 @@ func TestAssemble(t *testing.T) {
 	for _, name := range []string{"several", "stream"} {
 		of := map[string][]byte{"several": reports["several"], "stream": reports["stream"]}
 		of[name] = []byte(strings.Replace(string(of[name]), `"synthetic":false`, `"synthetic":true`, 1))
-		if out, err := Assemble(of); err != nil || len(out) != 3 || out["memory"].(map[string]any)["synthetic"] != true {
+		if out, err := joined(t, of); err != nil || len(out) != 3 || out["memory"].(map[string]any)["synthetic"] != true {
 			t.Errorf("%v, %v", out, err)
 		}
 	}
@@ -64,9 +81,8 @@ func TestAssemble(t *testing.T) {
 		`made of schema "samebit.qcc.scaling/1"`: {"a": report("scaling", `"lengths":[]`)},
 		`made of schema "ruler"`:                 {"a": []byte(`{"schema":"ruler"}`)},
 		"context_tokens is 10 here and 9":        {"a": reports["several"], "b": change("stream", `"total_tokens":9`, `"total_tokens":10`)},
-		"cannot unmarshal array":                 {"a": []byte("[]")},
 	} {
-		if out, err := Assemble(of); err == nil || !strings.Contains(err.Error(), what) {
+		if out, err := joined(t, of); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%v, %v; want %q", out, err, what)
 		}
 	}

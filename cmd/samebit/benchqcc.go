@@ -168,12 +168,7 @@ more.`,
 				return nil, err
 			}
 			rf.bounded.window = window
-			a, err := rf.bounded.adapter(d)
-			if err == nil && rf.bounded.file == "" {
-				q := a.Config
-				q.Codes = codes
-				a, err = qcc.NewAdapter(d, qcc.Retrofit{Config: q, KV: qcc.KVRepeat}, 0)
-			}
+			a, err := rf.bounded.adapterWith(d, func(q *qcc.Config) { q.Codes = codes })
 			if err == nil {
 				err = rf.name(c.Context(), dev, d, a)
 			}

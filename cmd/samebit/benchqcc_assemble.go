@@ -23,7 +23,7 @@ no report says, and sections without a report, stay missing, which the gate refu
 			return nil
 		}}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		reports := map[string][]byte{}
+		reports := map[string]map[string]any{}
 		for _, name := range args {
 			if _, twice := reports[name]; twice {
 				return usagef("bench qcc-assemble: report %s is named twice", name)
@@ -32,10 +32,9 @@ no report says, and sections without a report, stay missing, which the gate refu
 			if err != nil {
 				return fmt.Errorf("bench qcc-assemble: %w", err)
 			}
-			if _, err := gate.Audit(data); err != nil { // as strictly as the evidence will be read
+			if reports[name], err = gate.Read(data); err != nil { // as strictly as the evidence will be
 				return fmt.Errorf("bench qcc-assemble: %s: %w", name, err)
 			}
-			reports[name] = data
 		}
 		out, err := qccbench.Assemble(reports)
 		if err != nil {

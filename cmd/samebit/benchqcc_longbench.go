@@ -140,8 +140,7 @@ Without --adapter, --window and --sieve the window is 4,096 tokens.`,
 			r, err := qccbench.RunLongBench(c.Context(), dev, full, own, text, records, cfg)
 			bar.finish()
 			if err == nil && r.Errors == 2*len(r.Records) {
-				printJSON(c.OutOrStdout(), r) // the writer remembers its failure
-				err = fmt.Errorf("no row could be answered: %s", r.Records[0].Full.Error)
+				err = unanswered(c, r, r.Records[0].Full.Error)
 			}
 			if err != nil {
 				return nil, err

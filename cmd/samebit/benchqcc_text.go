@@ -106,9 +106,7 @@ func (f *answerFlags) bound(c *cobra.Command, dev backend.Device, d *nn.Decoder)
 		}
 		return s, func() { s.Close(); d.Close() }, nil
 	}
-	a, err := f.bounded.adapter(d)
-	if err == nil && f.bounded.window != 0 {
-		cfg := a.Config
+	a, err := f.bounded.adapterWith(d, func(cfg *qcc.Config) {
 		cfg.Codes, cfg.Sinks = f.codes, f.sinks
 		if c.Flags().Changed("archive-mix") {
 			cfg.Remote = &f.mix
@@ -117,12 +115,7 @@ func (f *answerFlags) bound(c *cobra.Command, dev backend.Device, d *nn.Decoder)
 			cfg.Exact = qcc.DefaultExact()
 			cfg.Exact.Sets, cfg.Exact.Ways, cfg.Exact.QualityFirst = f.exactSet, f.exactWay, f.quality
 		}
-		r := qcc.Retrofit{Config: cfg, KV: qcc.KVRepeat}
-		if f.bounded.share {
-			r.KV = qcc.KVShare
-		}
-		a, err = qcc.NewAdapter(d, r, 0)
-	}
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -134,6 +127,12 @@ func (f *answerFlags) bound(c *cobra.Command, dev backend.Device, d *nn.Decoder)
 		return nil, nil, err
 	}
 	return p.Decoder, func() { p.Close(); d.Close() }, nil
+}
+
+// unanswered prints a result without an answer and says why there is none.
+func unanswered(c *cobra.Command, result any, why string) error {
+	printJSON(c.OutOrStdout(), result) // the writer remembers its failure
+	return fmt.Errorf("no row could be answered: %s", why)
 }
 
 // rulerTask is the task of a file: RULER writes TASK/validation.jsonl.
@@ -190,8 +189,7 @@ Without --adapter, --window and --sieve the window is 4,096 tokens.`,
 			r, err := qccbench.RunRuler(c.Context(), dev, full, own, text, records, cfg)
 			bar.finish()
 			if err == nil && r.Errors == 2*len(r.Records) {
-				printJSON(c.OutOrStdout(), r) // the writer remembers its failure
-				err = fmt.Errorf("no row could be answered: %s", r.Records[0].Full.Error)
+				err = unanswered(c, r, r.Records[0].Full.Error)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("bench qcc-ruler: %w", err)

@@ -64,7 +64,12 @@ func (f *boundedFlags) check(cached bool) error {
 }
 
 // adapter reads the file, or makes an adapter for a model.
-func (f *boundedFlags) adapter(d *nn.Decoder) (a *qcc.Adapter, err error) {
+func (f *boundedFlags) adapter(d *nn.Decoder) (*qcc.Adapter, error) {
+	return f.adapterWith(d, func(*qcc.Config) {})
+}
+
+// adapterWith is adapter; set changes the configuration of one that is made.
+func (f *boundedFlags) adapterWith(d *nn.Decoder, set func(c *qcc.Config)) (a *qcc.Adapter, err error) {
 	if f.file == "" {
 		r := qcc.Retrofit{KV: qcc.KVRepeat, ExactPrefill: f.exact}
 		if f.share {
@@ -74,6 +79,7 @@ func (f *boundedFlags) adapter(d *nn.Decoder) (a *qcc.Adapter, err error) {
 			return nil, err
 		}
 		r.Config.Window = f.window
+		set(&r.Config)
 		return qcc.NewAdapter(d, r, 0)
 	}
 	file, err := os.Open(f.file)

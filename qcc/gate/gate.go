@@ -29,7 +29,7 @@ type Result struct {
 // Audit judges evidence. It fails with ErrUnreadable if the text is not one JSON
 // object whose keys are unique.
 func Audit(evidence []byte) (Result, error) {
-	root, err := read(evidence)
+	root, err := Read(evidence)
 	if err != nil {
 		return Result{}, err
 	}
@@ -38,8 +38,9 @@ func Audit(evidence []byte) (Result, error) {
 	return Result{Passed: len(a.failures) == 0, Failures: a.failures}, nil
 }
 
-// read is one JSON object, read strictly.
-func read(text []byte) (map[string]any, error) {
+// Read is one JSON object, read strictly, with numbers as json.Number. It fails with
+// ErrUnreadable as Audit does.
+func Read(text []byte) (map[string]any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	v, err := value(d, 0)
