@@ -53,6 +53,7 @@ type Decoder struct {
 	Tap      *Tap          // nil for none
 	Shapes   Shapes        // of the states that the blocks and the tap use
 	NewState func(*state.Pool) (state.State, error)
+	Bounded  bool     // NewState keeps less than Shapes says, as a sieve does
 	Closers  []func() // free what the decoder owns; run by Close
 }
 

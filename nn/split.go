@@ -88,8 +88,11 @@ func layers(blocks []Block) (n Shapes, err error) {
 	return n, nil
 }
 
-// shaped checks that Shapes describes the states.
+// shaped checks that Shapes describes the states, so that other ones can be made by it.
 func (d *Decoder) shaped() error {
+	if d.Bounded {
+		return fmt.Errorf("nn: the decoder's memory is bounded: split, tap or store it otherwise before that")
+	}
 	n, err := layers(d.Blocks)
 	if err != nil {
 		return err

@@ -92,6 +92,14 @@ func TestKVTypes(t *testing.T) {
 	if _, err := half.dec.WithKV(tensor.F32); err == nil {
 		t.Error("a decoder with bf16 keys and values makes one with float32: no error")
 	}
+	bounded := *wide.dec
+	bounded.Bounded = true
+	if _, err := bounded.WithKV(tensor.BF16); err == nil {
+		t.Error("a decoder of bounded memory makes one with a full cache in bf16: no error")
+	}
+	if _, _, err := bounded.Split(1); err == nil {
+		t.Error("a decoder of bounded memory is split into two with a full cache: no error")
+	}
 	lower, upper, err := half.dec.Split(1)
 	half.must(err)
 	if lower.Shapes.KV.Type != tensor.BF16 || upper.Shapes.KV.Type != tensor.BF16 {

@@ -197,7 +197,14 @@ func TestSieveRefuses(t *testing.T) {
 	if _, err := Sieved(p, Sieve{}); !errors.Is(err, ErrConfig) {
 		t.Errorf("a sieve on an archive: %v", err)
 	}
-	st, err := sieved(t, d, Sieve{Slots: 64}).NewState(pool)
+	s := sieved(t, d, Sieve{Slots: 64})
+	if _, err := Sieved(s, Sieve{Slots: 64}); !errors.Is(err, ErrConfig) {
+		t.Errorf("a sieve on a sieve: %v", err)
+	}
+	if _, err := s.WithKV(tensor.BF16); err == nil {
+		t.Error("a sieved model makes one with a full cache in bf16: no error")
+	}
+	st, err := s.NewState(pool)
 	if err != nil {
 		t.Fatal(err)
 	}

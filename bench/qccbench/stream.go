@@ -51,6 +51,9 @@ type StreamResult struct {
 	QCCPeak int64 `json:"qcc_peak_memory_bytes,omitempty"`
 }
 
+// MaxStream is the most tokens of a stream.
+const MaxStream = 1 << 29
+
 // settle is how many windows and passes flow before memory is looked at: scratch has
 // its size then, and the collector has run.
 const settle = 32
@@ -60,9 +63,9 @@ const settle = 32
 func RunStream(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc.Adapter, c StreamConfig) (StreamResult, error) {
 	r := StreamResult{Head: head("streaming_memory", c.RunID, dev), Subject: subject(d, c.Memory), Status: "ok", Total: c.Total, Chunk: c.Chunk, Window: a.Config.Window}
 	r.Synthetic, r.QCCOnly = c.Generated || len(c.Text) == 0, true
-	if c.Chunk < 1 || c.Total < 1 || c.Total > 1<<29 {
+	if c.Chunk < 1 || c.Total < 1 || c.Total > MaxStream {
 		d.Close()
-		return r, fmt.Errorf("qccbench: %d tokens in chunks of %d: want positive numbers, at most 2^29 tokens", c.Total, c.Chunk)
+		return r, fmt.Errorf("qccbench: %d tokens in chunks of %d: want 1 to %d tokens in passes of at least 1", c.Total, c.Chunk, MaxStream)
 	}
 	if err := covers(c.Text, c.Total); err != nil {
 		d.Close()

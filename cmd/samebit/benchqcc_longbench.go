@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"samebit/backend"
 	"samebit/bench/qccbench"
@@ -169,10 +170,14 @@ func scoreLongBench(c *cobra.Command, report string, scores []string) (any, erro
 	if report == "" || len(scores) != 2 {
 		return nil, usagef("bench qcc-longbench: give --report FILE and --scores FULL.json,QCC.json together")
 	}
-	for _, name := range []string{"run-id", "longbench-jsonl", "prompts", "prompt", "predictions", "model", "adapter", "window", "sieve"} {
-		if c.Flags().Changed(name) {
-			return nil, usagef("bench qcc-longbench: --report says itself what was run: leave --%s out", name)
+	extra := ""
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if extra == "" && f.Name != "report" && f.Name != "scores" {
+			extra = f.Name
 		}
+	})
+	if extra != "" {
+		return nil, usagef("bench qcc-longbench: --report says itself what was run: leave --%s out", extra)
 	}
 	r, err := readFileAs("report", report, func(in io.Reader) (r qccbench.LongBenchResult, err error) {
 		err = json.NewDecoder(in).Decode(&r)

@@ -289,6 +289,9 @@ is an answer. Exit code 1 below the target.`,
   samebit bench qcc-evaluate-retrieval --dataset strict.jsonl --compare-full-kv
   samebit bench qcc-evaluate-retrieval --checkpoint toy.safetensors --dataset strict.jsonl`,
 		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
+			if err := toy.check(c); err != nil {
+				return nil, err
+			}
 			if toy.path != "" && (c.Flags().Changed("model") || rf.bounded.wanted()) {
 				return nil, usagef("bench qcc-evaluate-retrieval: --checkpoint names the model to ask: leave --model, --adapter and --window out")
 			}

@@ -101,6 +101,9 @@ retrieval needs a trained model: --checkpoint, one of qcc-train-synthetic-retrie
 --dataset, records to ask it.`,
 		"  samebit bench qcc-audit-targets --state-only\n  samebit bench qcc-audit-targets --lengths 4096,128000 --compare-full",
 		func(c *cobra.Command, dev backend.Device, id string) (any, error) {
+			if err := toy.check(c); err != nil {
+				return nil, err
+			}
 			if (toy.path == "") != (data == "") {
 				return nil, usagef("bench qcc-audit-targets: --checkpoint and --dataset belong together")
 			}

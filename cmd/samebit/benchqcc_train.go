@@ -168,6 +168,14 @@ func (t *toyModel) register(c *cobra.Command) {
 	f.IntVar(&t.maxPosition, "max-position", 1000001, "with --checkpoint: texts of up to `N` tokens")
 }
 
+// check refuses what has no meaning without a file.
+func (t *toyModel) check(c *cobra.Command) error {
+	if t.path == "" && c.Flags().Changed("max-position") {
+		return usagef("bench %s: --max-position is of the model of --checkpoint: give both or neither", c.Name())
+	}
+	return nil
+}
+
 // retrieve asks the model for the answers of records in a file.
 func (t *toyModel) retrieve(ctx context.Context, dev backend.Device, dataset string, cfg qccbench.RetrievalConfig) (r qccbench.RetrievalResult, err error) {
 	in, err := os.Open(dataset)
