@@ -111,27 +111,27 @@ func (ks *Kernels) PackA(dst, a []float32, lda, m, k int) {
 	ks.PackTiles(dst, a, lda, m, k, 0, ks.Tiles(m))
 }
 
+// packTile packs the rows of one tile, as many inputs at a time as fit the first-level
+// cache packed: groups of four rows write the same lines one after the other.
 func (ks *Kernels) packTile(dst, a []float32, lda, rows, k int) {
-	r, fast := 0, k&^7
-	if ks.rows == nil {
-		fast = 0
-	}
-	for ; r+4 <= rows && fast > 0; r += 4 {
-		ks.rows(&dst[r], rows*4, &a[r*lda], lda*4, fast)
-		for q := r; q < r+4; q++ {
-			packRow(dst[q:], a[q*lda:], rows, fast, k)
-		}
-	}
-	if r > 0 && r < rows { // the last four rows, some of them again
-		r = rows - 4
-		ks.rows(&dst[r], rows*4, &a[r*lda], lda*4, fast)
-		for q := r; q < rows; q++ {
-			packRow(dst[q:], a[q*lda:], rows, fast, k)
+	if ks.rows == nil || rows < 4 {
+		for r := range rows {
+			packRow(dst[r:], a[r*lda:], rows, 0, k)
 		}
 		return
 	}
-	for ; r < rows; r++ {
-		packRow(dst[r:], a[r*lda:], rows, 0, k)
+	fast := k &^ 7
+	for k0 := 0; k0 < fast; k0 += kb {
+		n := min(kb, fast-k0)
+		for r := 0; r < rows; r += 4 {
+			r := min(r, rows-4) // the last four rows, some of them again
+			ks.rows(&dst[k0*rows+r], rows*4, &a[r*lda+k0], lda*4, n)
+		}
+	}
+	if fast < k {
+		for r := range rows {
+			packRow(dst[r:], a[r*lda:], rows, fast, k)
+		}
 	}
 }
 
