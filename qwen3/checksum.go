@@ -2,18 +2,16 @@ package qwen3
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 	"runtime"
 	"sync"
 
 	"samebit/backend"
+	"samebit/internal/crc32c"
 	"samebit/tensor"
 )
 
 // sumBytes is how much of a tensor has a checksum of its own.
 const sumBytes = 64 << 10
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // checksums are the CRC-32C of each 64 KiB of a tensor: reading the file once at
 // memory speed is part of loading, hashing it with SHA-256 is not.
@@ -30,18 +28,21 @@ func newChecksums(data []byte) *checksums {
 // overlap in time.
 func (c *checksums) part(i, j int) {
 	for b := (i + sumBytes - 1) / sumBytes; b*sumBytes < j; b++ {
-		c.sums[b] = crc32.Checksum(c.data[b*sumBytes:min((b+1)*sumBytes, len(c.data))], castagnoli)
+		c.sums[b] = crc32c.Checksum(c.data[b*sumBytes : min((b+1)*sumBytes, len(c.data))])
 	}
 }
 
-// all computes every sum, on all cores.
-func (c *checksums) all() {
-	workers := min(runtime.GOMAXPROCS(0), (len(c.sums)+15)/16)
+// all computes every sum.
+func (c *checksums) all() { readSide(len(c.data), c.part) }
+
+// readSide calls read for parts of n bytes on all cores.
+func readSide(n int, read func(i, j int)) {
+	workers := min(runtime.GOMAXPROCS(0), (n+16*sumBytes-1)/(16*sumBytes))
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			for i := w; i < len(c.sums); i += workers {
-				c.part(i*sumBytes, (i+1)*sumBytes)
+			for i := w * sumBytes; i < n; i += workers * sumBytes {
+				read(i, min(i+sumBytes, n))
 			}
 		})
 	}
@@ -56,8 +57,21 @@ func (c *checksums) appendTo(digest []byte) []byte {
 	return digest
 }
 
-// readPacker is a device that tells which bytes it has just read, so that the file
-// comes from memory once; see Device.PackRead of package cpu.
-type readPacker interface {
-	PackRead(t tensor.Tensor, use backend.Use, read func(i, j int)) (backend.Weight, error)
+// packQueuer is a device that packs weights together and tells which bytes it has just
+// read, so that the file comes from memory once; see Device.PackQueue of package cpu.
+type packQueuer interface {
+	PackQueue() (add func(t tensor.Tensor, use backend.Use, read func(i, j int)) (backend.Weight, error), pack func() error)
+}
+
+// packers is PackQueue for any device; others read first and pack at once.
+func packers(dev backend.Device) (add func(t tensor.Tensor, use backend.Use, read func(i, j int)) (backend.Weight, error), pack func() error) {
+	if q, ok := dev.(packQueuer); ok {
+		return q.PackQueue()
+	}
+	return func(t tensor.Tensor, use backend.Use, read func(i, j int)) (backend.Weight, error) {
+		if read != nil {
+			readSide(t.Dim(0)*t.DType().Bytes(t.Dim(1)), read)
+		}
+		return dev.Pack(t, use)
+	}, func() error { return nil }
 }

@@ -53,7 +53,7 @@ func (l *loader) ffn(layer int) nn.FFN {
 // rotary loads a query or key projection. Llama files in GGUF interleave the
 // two halves of each head's rotation; they are put back in half-split order.
 func (l *loader) rotary(p part, layer, out, heads int) backend.Weight {
-	return l.packed(l.name(p, layer), out, l.cfg.Hidden, backend.UseLinear, l.interleaved(out, heads))
+	return l.ordered(l.name(p, layer), out, l.cfg.Hidden, backend.UseLinear, l.interleaved(out, heads))
 }
 
 func (l *loader) rotaryBias(p part, layer, n, heads int) tensor.Tensor {

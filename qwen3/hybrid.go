@@ -26,12 +26,12 @@ func (l *loader) delta(layer, ordinal int) nn.Mixer {
 			g.QKV, g.Z = l.matrix(l.name(deltaQKV, layer), 2*kd+vd, c.Hidden, use), l.matrix(l.name(deltaZ, layer), vd, c.Hidden, use)
 		} else {
 			qkvz := l.name(deltaQKVZ, layer) // of each key head q | k | v | z
-			g.QKV = l.packed(qkvz, 2*kd+2*vd, c.Hidden, use, c.grouped(2*dk+2*dv, [2]int{0, dk}, [2]int{dk, dk}, [2]int{2 * dk, dv}))
-			g.Z = l.packed(qkvz, 2*kd+2*vd, c.Hidden, use, c.grouped(2*dk+2*dv, [2]int{2*dk + dv, dv}))
+			g.QKV = l.ordered(qkvz, 2*kd+2*vd, c.Hidden, use, c.grouped(2*dk+2*dv, [2]int{0, dk}, [2]int{dk, dk}, [2]int{2 * dk, dv}))
+			g.Z = l.ordered(qkvz, 2*kd+2*vd, c.Hidden, use, c.grouped(2*dk+2*dv, [2]int{2*dk + dv, dv}))
 		}
 		ba := l.name(deltaBA, layer) // of each key head b | a
-		g.B = l.packed(ba, 2*c.ValueHeads, c.Hidden, use, c.grouped(2*r, [2]int{0, r}))
-		g.A = l.packed(ba, 2*c.ValueHeads, c.Hidden, use, c.grouped(2*r, [2]int{r, r}))
+		g.B = l.ordered(ba, 2*c.ValueHeads, c.Hidden, use, c.grouped(2*r, [2]int{0, r}))
+		g.A = l.ordered(ba, 2*c.ValueHeads, c.Hidden, use, c.grouped(2*r, [2]int{r, r}))
 	} else {
 		g.QKV = l.matrix(l.name(deltaQKV, layer), 2*kd+vd, c.Hidden, use)
 		g.Z = l.matrix(l.name(deltaZ, layer), vd, c.Hidden, use)

@@ -38,6 +38,7 @@ func Load(ctx context.Context, dev backend.Device, cfg Config, set *checkpoint.S
 		l.total += i.Bytes
 		l.wrapped = l.wrapped || strings.HasPrefix(i.Name, wrapped)
 	}
+	l.add, l.packAdded = packers(dev)
 	d, err := l.load()
 	if err != nil {
 		l.close()
@@ -65,6 +66,11 @@ type loader struct {
 	slab    tensor.Buffer
 	at      int
 	stream  backend.Stream
+
+	add       func(t tensor.Tensor, use backend.Use, read func(i, j int)) (backend.Weight, error)
+	packAdded func() error
+	last      string   // name of what was added
+	packed    []func() // what to do when packAdded is done
 }
 
 func (l *loader) close() {
@@ -106,6 +112,7 @@ func (l *loader) load() (*nn.Decoder, error) {
 		d.Embed = l.matrix(l.name(embedTokens, 0), c.Vocab, c.Hidden, backend.UseEmbed)
 		d.Head = l.matrix(l.name(lmHead, 0), c.Vocab, c.Hidden, backend.UseLinear)
 	}
+	l.flush()
 	d.Norm = l.norm(finalNorm, 0, c.Hidden)
 	var attn, delta int
 	for i := range c.Layers {
@@ -123,6 +130,7 @@ func (l *loader) load() (*nn.Decoder, error) {
 			b.FFN = l.ffn(i)
 		}
 		d.Blocks = append(d.Blocks, b)
+		l.flush()
 		if err := l.failed(); err != nil {
 			return nil, err
 		}
@@ -269,22 +277,25 @@ func (l *loader) release(e checkpoint.Entry) {
 	}
 }
 
-// matrix packs an [out, in] weight.
+// matrix adds an [out, in] weight.
 func (l *loader) matrix(name string, out, in int, use backend.Use) backend.Weight {
-	return l.packed(name, out, in, use, nil)
+	return l.ordered(name, out, in, use, nil)
 }
 
-// packed is matrix after the rows were put in the order order()[i] = file row,
+// ordered is matrix after the rows were put in the order order()[i] = file row,
 // which is asked for only when the file has a tensor of that size.
-func (l *loader) packed(name string, out, in int, use backend.Use, order func() []int) backend.Weight {
+func (l *loader) ordered(name string, out, in int, use backend.Use, order func() []int) backend.Weight {
 	e, dt, ok := l.entry(name, out, in)
 	if !ok {
 		return nil
 	}
 	data := e.Data
-	var sums *checksums
+	var read func(i, j int)
 	if order == nil {
-		sums = newChecksums(data)
+		sums, at := newChecksums(data), len(l.digest)
+		l.digest = sums.appendTo(l.digest) // zeros yet
+		l.packed = append(l.packed, func() { sums.appendTo(l.digest[:at]) })
+		read = sums.part
 	} else {
 		l.sum(e)
 		rows, n := order(), len(data)/out
@@ -294,20 +305,25 @@ func (l *loader) packed(name string, out, in int, use backend.Use, order func() 
 		}
 		out = len(rows)
 	}
-	w := l.pack(name, tensor.Bytes(data), dt, out, in, use, sums)
-	if w == nil || !w.Aliases() {
-		l.release(e)
+	w := l.pack(name, data, dt, out, in, use, read)
+	if w == nil {
+		return nil
 	}
+	l.packed = append(l.packed, func() {
+		if !w.Aliases() {
+			l.release(e)
+		}
+	})
 	return w
 }
 
-// pack packs b, and notes the checksums of it unless sums is nil.
-func (l *loader) pack(name string, b tensor.Buffer, dt tensor.DType, out, in int, use backend.Use, sums *checksums) backend.Weight {
-	t, err := tensor.New(b, 0, dt, out, in)
+// pack adds a weight, which flush packs.
+func (l *loader) pack(name string, data []byte, dt tensor.DType, out, in int, use backend.Use, read func(i, j int)) backend.Weight {
+	t, err := tensor.New(tensor.Bytes(data), 0, dt, out, in)
 	if err == nil {
 		var w backend.Weight
-		if w, err = l.packSums(t, use, sums); err == nil {
-			l.weights = append(l.weights, w)
+		if w, err = l.add(t, use, read); err == nil {
+			l.weights, l.last = append(l.weights, w), name
 			return w
 		}
 	}
@@ -315,19 +331,19 @@ func (l *loader) pack(name string, b tensor.Buffer, dt tensor.DType, out, in int
 	return nil
 }
 
-// packSums is pack of a tensor, on devices that allow it with one read of its bytes.
-func (l *loader) packSums(t tensor.Tensor, use backend.Use, sums *checksums) (w backend.Weight, err error) {
-	if sums == nil {
-		return l.dev.Pack(t, use)
+// flush packs the weights that were added.
+func (l *loader) flush() {
+	if len(l.errs) > 0 || l.ctx.Err() != nil {
+		return
 	}
-	if p, ok := l.dev.(readPacker); ok {
-		w, err = p.PackRead(t, use, sums.part)
-	} else {
-		sums.all()
-		w, err = l.dev.Pack(t, use)
+	if err := l.packAdded(); err != nil {
+		l.fail("tensors up to %q: %w", l.last, err)
+		return
 	}
-	l.digest = sums.appendTo(l.digest)
-	return w, err
+	for _, f := range l.packed {
+		f()
+	}
+	l.packed = nil
 }
 
 // floats reads a vector or a small tensor as float32.
@@ -401,23 +417,17 @@ func (l *loader) stacked(list []backend.Weight, name string, rows, first, out, i
 	row := len(e.Data) / (l.cfg.Experts * rows)
 	for x := range l.cfg.Experts {
 		at := (x*rows + first) * row
-		w := l.pack(name, tensor.Bytes(e.Data[at:at+out*row]), dt, out, in, backend.UseLinear, nil)
+		w := l.pack(name, e.Data[at:at+out*row], dt, out, in, backend.UseLinear, nil)
 		if w == nil {
 			return nil
 		}
 		list = append(list, w)
 	}
-	l.release(e)
+	l.packed = append(l.packed, func() { l.release(e) })
 	return list
 }
 
 // packFloats packs values that were read already.
 func (l *loader) packFloats(name string, v []float32, out, in int) backend.Weight {
-	t, err := tensor.FromF32(v, out, in)
-	if err != nil {
-		l.fail("tensor %q: %w", name, err)
-		return nil
-	}
-	b, _ := t.Buffer()
-	return l.pack(name, b, tensor.F32, out, in, backend.UseLinear, nil)
+	return l.pack(name, tensor.AsBytes(v), tensor.F32, out, in, backend.UseLinear, nil)
 }

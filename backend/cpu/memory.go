@@ -3,7 +3,6 @@ package cpu
 import (
 	"fmt"
 	"sync"
-	"unsafe"
 
 	"samebit/backend"
 )
@@ -50,19 +49,3 @@ func alloc(bytes int) (*memory, error) {
 	}
 	return &memory{b: b}, nil
 }
-
-// touch has the workers ask for the huge pages of b, whose zeros nobody uses yet, one
-// each: those that first write to the same page side by side would each clear one.
-func (d *Device) touch(b []byte) {
-	if d.pool.Threads() > 1 && len(b) > hugePage {
-		at := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % hugePage)
-		d.pool.Run(touching{b, at}, (at+len(b)+hugePage-1)/hugePage)
-	}
-}
-
-type touching struct {
-	b  []byte
-	at int // of its first byte in a huge page
-}
-
-func (t touching) Do(_, chunk int) { t.b[max(0, chunk*hugePage-t.at)] = 0 }

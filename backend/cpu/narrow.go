@@ -11,26 +11,26 @@ import (
 // whose values are all bf16 is packed as bf16: half the memory and, in decoding,
 // half the bandwidth, for the same values and therefore the same bits.
 
-// packNarrow packs a float32 weight as bf16 and reports whether its values allow it;
-// whether they do shows while the workers pack, so that the values are read once. If
-// they do not, which most matrices show at once, the weight is as it was; p.read has
-// then been called for everything or for nothing, and is nil in the first case.
-func (d *Device) packNarrow(w *weight, p *packing) (bool, error) {
-	if w.dt != tensor.F32 || !isBF16(p.src[:min(len(p.src), 4096)]) {
-		return false, nil
+// tryNarrow has a float32 weight packed as bf16 if it begins like one. Whether all its
+// values allow it shows while the workers pack, so that they are read once; see narrowed.
+func (p *packing) tryNarrow() {
+	w := p.w
+	if w.dt == tensor.F32 && isBF16(p.src[:min(len(p.src), 4096)]) {
+		w.codec, _ = codec(w.dev.set, tensor.BF16)
+		p.narrow = gemm.Narrower(w.dev.set)
 	}
-	wide := w.codec
-	w.codec, _ = codec(d.set, tensor.BF16)
-	p.narrow = gemm.Narrower(d.set)
-	if err := d.lay(w, p); err != nil {
-		return false, err
+}
+
+// narrowed reports whether the values allowed what tryNarrow chose. If not, the weight is
+// as it was before; p.read has then been called for everything and is nil.
+func (p *packing) narrowed() bool {
+	w := p.w
+	if w.narrowed = !p.wide.Load(); !w.narrowed {
+		w.free()
+		w.codec, _ = codec(w.dev.set, w.dt)
+		p.narrow, p.read = nil, nil
 	}
-	if w.narrowed = !p.wide.Load(); w.narrowed {
-		return true, nil
-	}
-	d.slabs.put(w.mem)
-	w.codec, p.narrow, p.read = wide, nil, nil
-	return false, nil
+	return w.narrowed
 }
 
 // isBF16 reports whether the low halves of all little-endian float32 are zero.
