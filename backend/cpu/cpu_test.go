@@ -44,28 +44,10 @@ func TestSoloStreams(t *testing.T) {
 	wg.Wait()
 }
 
-// some are the cases to try on kernels. The race detector slows those written in Go
-// many times, and looks at how workers part an op, which is alike in all: with it, all
-// but the fastest, on which the other tests run, take every fourth case.
-func some(impl string, cases []backendtest.Case) []backendtest.Case {
-	impls := cpu.Impls()
-	if !raceEnabled || impl == impls[len(impls)-1] {
-		return cases
-	}
-	var l []backendtest.Case
-	for i := 0; i < len(cases); i += 4 {
-		l = append(l, cases[i])
-	}
-	return l
-}
-
 // Kernels and threads must not change a bit: the whole table of ops runs on all
 // of them.
 func TestImplsAndThreads(t *testing.T) {
-	impls, plans := cpu.Impls(), 2
-	if testing.Short() {
-		plans = 1
-	}
+	impls := cpu.Impls()
 	for _, impl := range []string{"generic", "neon", "avx2", "avx512"} {
 		t.Run(impl, func(t *testing.T) {
 			backendtest.Require(t, impl, slices.Contains(impls, impl))
@@ -75,8 +57,8 @@ func TestImplsAndThreads(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) {
 					dev := open(t, cpu.Config{Threads: threads, Impl: impl})
-					backendtest.RunCases(t, dev, some(impl, backendtest.CasesOf(dev)))
-					backendtest.Laws(t, dev, 100*threads, plans)
+					backendtest.RunCases(t, dev, backendtest.CasesOf(dev))
+					backendtest.Laws(t, dev, 100*threads, 2)
 				})
 			}
 		})
@@ -85,13 +67,10 @@ func TestImplsAndThreads(t *testing.T) {
 
 // Streams of one device may run at the same time.
 func TestConcurrentStreams(t *testing.T) {
-	dev, plans := open(t, cpu.Config{Threads: 3}), 2
-	if testing.Short() {
-		plans = 1
-	}
+	dev := open(t, cpu.Config{Threads: 3})
 	var wg sync.WaitGroup
 	for g := range 4 {
-		wg.Go(func() { backendtest.Laws(t, dev, 1000+10*g, plans) })
+		wg.Go(func() { backendtest.Laws(t, dev, 1000+10*g, 2) })
 	}
 	wg.Wait()
 }
