@@ -90,9 +90,16 @@ func (m machine) score16(rows int) {
 	k0 := Load(Param("k").Base(), GP64()).(reg.GPVirtual)
 	d := Load(Param("d"), GP64()).(reg.GPVirtual)
 	mode := m.ahead(rows)
-	pf := Load(Param("next").Base(), GP64()).(reg.GPVirtual)
+	var pf reg.GPVirtual
+	if mode == far {
+		pf = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
+	}
+	var f fetcher
 	if mode == near {
-		head(pf)
+		f = newFetcher()
+		bytes := GP64()
+		MOVQ(U32(row), bytes)
+		f.start(k0, d, bytes, aheadBytes/row)
 	}
 	stride := GP64()
 	MOVQ(d, stride)
@@ -122,11 +129,14 @@ func (m machine) score16(rows int) {
 	CMOVQLT(left, count)
 	SUBQ(count, left)
 	steps := func(unroll int) {
+		if mode == near {
+			f.turn()
+		}
 		for u := range unroll {
 			for line := 0; line < strip; line += 64 {
 				switch {
 				case mode == near:
-					PREFETCHT1(Mem{Base: k, Disp: nearBytes + u*row + line})
+					f.fetch(u*row + line)
 				case u*strip%64 == 0:
 					PREFETCHT1(Mem{Base: pf, Disp: u*strip + line})
 				}
@@ -136,7 +146,10 @@ func (m machine) score16(rows int) {
 				func(r int) Mem { return q.at(r, u*4) })
 		}
 		ADDQ(U32(uint32(unroll*row)), k)
-		if mode == far {
+		switch mode {
+		case near:
+			ADDQ(U32(uint32(unroll*strip)), f.at)
+		case far:
 			ADDQ(U32(uint32(unroll*strip)), pf)
 		}
 		q.advance(unroll * 4)
@@ -177,9 +190,9 @@ func (m machine) pv16(rows int) {
 	v0 := Load(Param("v").Base(), GP64()).(reg.GPVirtual)
 	left := Load(Param("d"), GP64()).(reg.GPVirtual)
 	mode := m.ahead(rows)
-	pf := Load(Param("next").Base(), GP64()).(reg.GPVirtual)
-	if mode == near {
-		head(pf)
+	var pf reg.GPVirtual
+	if mode == far {
+		pf = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
 	}
 	slots := Load(Param("hi"), GP64()).(reg.GPVirtual)
 	fac := Load(Param("fac").Base(), GP64()).(reg.GPVirtual)
@@ -199,8 +212,17 @@ func (m machine) pv16(rows int) {
 	IMULQ(vstride, count)
 	ADDQ(count, v0)
 
-	// emit does n vectors of the components that are left.
-	emit := func(m machine, n int, label string) {
+	var f fetcher
+	if mode == near {
+		f = newFetcher()
+	}
+
+	// emit does n vectors; when left > last, others come after them.
+	emit := func(m machine, n int, label string, last int) {
+		if mode == near {
+			f.start(v0, slots, vstride, aheadBytes/(n*m.width*2))
+			f.strip(v0, n*m.width*2, left, last)
+		}
 		mask := m.high()
 		acc := m.tileRegs(rows, n)
 		zero(acc)
@@ -208,14 +230,20 @@ func (m machine) pv16(rows int) {
 		MOVQ(p0, p)
 		MOVQ(slots, count)
 		Label(label + "slot")
+		if mode == near {
+			f.turn()
+		}
 		for line := 0; line < n*m.width*2; line += 64 {
 			if mode == near {
-				PREFETCHT1(Mem{Base: v, Disp: nearBytes + line})
+				f.fetch(line)
 			} else {
 				PREFETCHT1(Mem{Base: pf, Disp: line})
 			}
 		}
-		if mode == far {
+		switch mode {
+		case near:
+			ADDQ(vstride, f.at)
+		case far:
 			ADDQ(U32(uint32(n*m.width*2)), pf)
 		}
 		m.step16(acc, mask,
@@ -256,7 +284,7 @@ func (m machine) pv16(rows int) {
 		Label(label)
 		SUBQ(U32(uint32(n*m.width)), left)
 		JLT(LabelRef(label + "end"))
-		emit(m, n, label)
+		emit(m, n, label, 0)
 		JMP(LabelRef(label))
 		Label(label + "end")
 		ADDQ(U32(uint32(n*m.width)), left)
@@ -264,7 +292,7 @@ func (m machine) pv16(rows int) {
 	}
 	if m.width == 16 {
 		Comment("the last 16 components")
-		emit(avx2, 2, "last")
+		emit(avx2, 2, "last", 16)
 	}
 	Label("done")
 	VZEROUPPER()

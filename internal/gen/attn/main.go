@@ -194,11 +194,13 @@ type ahead int
 
 const (
 	none ahead = iota
-	near       // the kernel reads in the order of addresses: 1 KiB ahead, and the head of the next page, in support of the hardware's streams
+	near       // it reads in the order of addresses: aheadBytes ahead of it, across to the next page
 	far        // it reads in strips: all of the next page, in the order of addresses
 )
 
-const nearBytes = 1024
+// aheadBytes is how far near looks: 8 and 16 KiB are no faster, and 1 KiB does not
+// keep the memory busy.
+const aheadBytes = 4096
 
 func (m machine) ahead(rows int) ahead {
 	switch {
@@ -210,12 +212,43 @@ func (m machine) ahead(rows int) ahead {
 	return far
 }
 
-// head prefetches the beginning of the next page for near.
-func head(next reg.GPVirtual) {
-	for line := 0; line < nearBytes; line += 64 {
-		PREFETCHT1(Mem{Base: next, Disp: line})
-	}
+// fetcher prefetches what a kernel reads, in its order: some rows ahead of it, and
+// after the last of them from next on.
+type fetcher struct{ at, end, next reg.GPVirtual }
+
+func newFetcher() fetcher { return fetcher{GP64(), GP64(), GP64()} }
+
+// start aims at row min(n, rows) of rows from base on, stride bytes apart, after which
+// comes the parameter next; n is a multiple of the rows between calls of turn, and so
+// is rows.
+func (f fetcher) start(base, rows, stride reg.GPVirtual, n int) {
+	Load(Param("next").Base(), f.next)
+	MOVQ(U32(uint32(n)), f.at)
+	CMPQ(rows, f.at)
+	CMOVQLT(rows, f.at)
+	IMULQ(stride, f.at)
+	ADDQ(base, f.at)
+	MOVQ(rows, f.end)
+	IMULQ(stride, f.end)
+	ADDQ(base, f.end)
 }
+
+// strip has another strip of the same rows, bytes further, come before the next page
+// if left > last.
+func (f fetcher) strip(base reg.GPVirtual, bytes int, left reg.GPVirtual, last int) {
+	other := GP64()
+	LEAQ(Mem{Base: base, Disp: bytes}, other)
+	CMPQ(left, U32(uint32(last)))
+	CMOVQGT(other, f.next)
+}
+
+// turn goes on with next where the rows end.
+func (f fetcher) turn() {
+	CMPQ(f.at, f.end)
+	CMOVQEQ(f.next, f.at)
+}
+
+func (f fetcher) fetch(disp int) { PREFETCHT1(Mem{Base: f.at, Disp: disp}) }
 
 // score emits s[r][j] = DOT(q[r], k[:, j]) for a page: strips of slots, inside
 // them blocks of 128 components whose sums are added to s.
@@ -231,11 +264,17 @@ func (m machine) score(rows int) {
 	d := Load(Param("d"), GP64()).(reg.GPVirtual)
 	mode := m.ahead(rows)
 	var pf reg.GPVirtual
-	if mode != none {
+	if mode == far {
 		pf = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
 	}
+	var f fetcher
 	if mode == near {
-		head(pf)
+		f = newFetcher()
+		by4, row := GP64(), GP64()
+		MOVQ(d, by4)
+		ANDQ(I8(-4), by4)
+		MOVQ(U32(page*4), row)
+		f.start(k0, by4, row, aheadBytes/(page*4))
 	}
 	stride := GP64()
 	MOVQ(d, stride)
@@ -264,11 +303,14 @@ func (m machine) score(rows int) {
 	CMOVQLT(left, count)
 	SUBQ(count, left)
 	steps := func(unroll int) {
+		if mode == near {
+			f.turn()
+		}
 		for u := range unroll {
 			for line := 0; line < strip; line += 64 {
 				switch mode {
 				case near:
-					PREFETCHT1(Mem{Base: k, Disp: nearBytes + u*page*4 + line})
+					f.fetch(u*page*4 + line)
 				case far:
 					PREFETCHT1(Mem{Base: pf, Disp: u*strip + line})
 				}
@@ -278,7 +320,10 @@ func (m machine) score(rows int) {
 				func(r int) Mem { return q.at(r, u*4) }, nil)
 		}
 		ADDQ(U32(uint32(unroll*page*4)), k)
-		if mode == far {
+		switch mode {
+		case near:
+			ADDQ(U32(uint32(unroll*strip)), f.at)
+		case far:
 			ADDQ(U32(uint32(unroll*strip)), pf)
 		}
 		q.advance(unroll * 4)
@@ -325,11 +370,8 @@ func (m machine) pv(rows int) {
 	left := Load(Param("d"), GP64()).(reg.GPVirtual)
 	mode := m.ahead(rows)
 	var pf reg.GPVirtual
-	if mode != none {
+	if mode == far {
 		pf = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
-	}
-	if mode == near {
-		head(pf)
 	}
 	slots := Load(Param("hi"), GP64()).(reg.GPVirtual)
 	fac := Load(Param("fac").Base(), GP64()).(reg.GPVirtual)
@@ -349,23 +391,38 @@ func (m machine) pv(rows int) {
 	LEAQ(Mem{Base: p0, Index: count, Scale: 4}, p0)
 	IMULQ(vstride, count)
 	ADDQ(count, v0)
+	var f fetcher
+	if mode == near {
+		f = newFetcher()
+	}
 
-	emit := func(n int, label string, mask func(src Mem, dst reg.VecVirtual)) {
+	// emit does n vectors; when left > last, others come after them.
+	emit := func(n int, label string, mask func(src Mem, dst reg.VecVirtual), last int) {
+		if mode == near {
+			f.start(v0, slots, vstride, aheadBytes/(n*m.bytes()))
+			f.strip(v0, n*m.bytes(), left, last)
+		}
 		acc := m.tileRegs(rows, n)
 		zero(acc)
 		MOVQ(v0, v)
 		MOVQ(p0, p)
 		MOVQ(slots, count)
 		Label(label + "slot")
+		if mode == near {
+			f.turn()
+		}
 		for line := 0; line < n*m.bytes(); line += 64 {
 			switch mode {
 			case near:
-				PREFETCHT1(Mem{Base: v, Disp: nearBytes + line})
+				f.fetch(line)
 			case far:
 				PREFETCHT1(Mem{Base: pf, Disp: line})
 			}
 		}
-		if mode == far {
+		switch mode {
+		case near:
+			ADDQ(vstride, f.at)
+		case far:
 			ADDQ(U32(uint32(n*m.bytes())), pf)
 		}
 		m.step(acc,
@@ -401,7 +458,7 @@ func (m machine) pv(rows int) {
 		Label(wide)
 		SUBQ(U32(uint32(n*m.width)), left)
 		JLT(LabelRef(wide + "end"))
-		emit(n, wide, nil)
+		emit(n, wide, nil, 0)
 		JMP(LabelRef(wide))
 		Label(wide + "end")
 		ADDQ(U32(uint32(n*m.width)), left)
@@ -409,7 +466,7 @@ func (m machine) pv(rows int) {
 	}
 	Label("narrow")
 	mask := m.tailMask(left)
-	emit(1, "narrow", mask)
+	emit(1, "narrow", mask, m.width)
 	SUBQ(U32(uint32(m.width)), left)
 	JGT(LabelRef("narrow"))
 	Label("done")
