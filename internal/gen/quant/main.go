@@ -13,7 +13,7 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 )
 
-var isaFlag = flag.String("isa", "avx2", "avx2, avx512 or neon")
+var isaFlag = flag.String("isa", "avx2", "avx2, avx512, neon, or pack: the layout of panels for amd64")
 
 func main() {
 	flag.Parse()
@@ -21,6 +21,12 @@ func main() {
 		if err := generateNEON(flag.Lookup("out").Value.String(), flag.Lookup("stubs").Value.String()); err != nil {
 			log.Fatal(err)
 		}
+		return
+	}
+	if *isaFlag == "pack" {
+		ConstraintExpr("amd64,!noasm")
+		packs()
+		Generate()
 		return
 	}
 	forms := []form{avx2}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"samebit/backend/cpu/internal/isa"
 	"samebit/internal/blockq"
 )
 
@@ -82,22 +81,24 @@ func BenchmarkExpand(b *testing.B) {
 func BenchmarkPack(b *testing.B) {
 	const k, size = 4096, 64 << 20
 	for _, ty := range blockq.Types() {
-		b.Run(ty.String(), func(b *testing.B) {
-			c := Codec(isa.Generic, ty)
-			in, out := 32*ty.RowBytes(k), c.Bytes(k)
-			n := size / in
-			src, dst := make([]byte, n*in), make([]byte, n*out)
-			fill(src)
-			fill(dst)
-			best, i := time.Hour, 0
-			for b.Loop() {
-				start := time.Now()
-				c.Pack(dst[i*out:][:out], src[i*in:], ty.RowBytes(k), 32, k)
-				best = min(best, time.Since(start))
-				i = (i + 1) % n
-			}
-			b.ReportMetric(float64(in)/float64(best.Nanoseconds()), "bestGB/s")
-		})
+		for _, s := range impls() {
+			b.Run(fmt.Sprintf("%v/%v", ty, s), func(b *testing.B) {
+				c := s.codec(ty)
+				in, out := 32*ty.RowBytes(k), c.Bytes(k)
+				n := size / in
+				src, dst := make([]byte, n*in), make([]byte, n*out)
+				fill(src)
+				fill(dst)
+				best, i := time.Hour, 0
+				for b.Loop() {
+					start := time.Now()
+					c.Pack(dst[i*out:][:out], src[i*in:], ty.RowBytes(k), 32, k)
+					best = min(best, time.Since(start))
+					i = (i + 1) % n
+				}
+				b.ReportMetric(float64(in)/float64(best.Nanoseconds()), "bestGB/s")
+			})
+		}
 	}
 }
 

@@ -5,12 +5,13 @@ import (
 	"runtime/debug"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"samebit/internal/blockq"
 )
 
-// Kernels read nothing before or behind a panel: it lies against a page without
-// access at either end.
+// Kernels read nothing before or behind a panel, nor Pack beside the rows of the file:
+// they lie against a page without access at either end.
 func TestReadsWithinPanel(t *testing.T) {
 	page := syscall.Getpagesize()
 	for _, s := range impls()[1:] {
@@ -18,7 +19,8 @@ func TestReadsWithinPanel(t *testing.T) {
 			k := 3 * ty.BlockValues()
 			c := s.codec(ty)
 			size := c.Bytes(k)
-			room := (size + page - 1) / page * page
+			src := randomRows(rand.New(rand.NewSource(1)), ty, 32, k)
+			room := (max(size, len(src)) + page - 1) / page * page
 			mem, err := syscall.Mmap(-1, 0, room+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 			if err != nil {
 				t.Fatal(err)
@@ -28,7 +30,6 @@ func TestReadsWithinPanel(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			src := randomRows(rand.New(rand.NewSource(1)), ty, 32, k)
 			x, y, w := make([]float32, max(k, 128*maxTile)), make([]float32, 32), make([]float32, 128*32)
 			for _, at := range []int{page, page + room - size} {
 				p := mem[at : at+size]
@@ -48,6 +49,21 @@ func TestReadsWithinPanel(t *testing.T) {
 							c.Tile(rows, &w[0], 128, &w[0], 128, &x[0], p, k0, n)
 						}
 					}
+				}()
+			}
+			packed := make([]byte, size+64)
+			packed = packed[-uintptr(unsafe.Pointer(&packed[0]))&63:][:size] // where assembly packs
+			for _, at := range []int{page, page + room - len(src)} {
+				rows := mem[at : at+len(src)]
+				copy(rows, src)
+				func() {
+					defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+					defer func() {
+						if r := recover(); r != nil {
+							t.Errorf("%v %v, rows at %d of [%d, %d): %v", s, ty, at, page, page+room, r)
+						}
+					}()
+					c.Pack(packed, rows, ty.RowBytes(k), 32, k)
 				}()
 			}
 			if err := syscall.Munmap(mem); err != nil {

@@ -2,6 +2,8 @@ package quant
 
 import (
 	"encoding/binary"
+	"math"
+	"unsafe"
 
 	"samebit/internal/blockq"
 )
@@ -44,6 +46,17 @@ func (l *layout) pack(dst, src []byte, stride, rows, k int) {
 				l.packK(dst[b*2*l.blockLen:][:2*l.blockLen], file, r)
 			}
 		}
+	}
+}
+
+// packNative is pack by assembly, which takes whole panels.
+func (l *layout) packNative(f packFunc, dst, src []byte, stride, rows, k int) {
+	dst = dst[:l.bytes(k)]
+	if blocks := k / l.t.BlockValues(); rows < 32 || blocks == 0 || stride > math.MaxInt32/32 || uintptr(unsafe.Pointer(&dst[0]))%64 != 0 {
+		l.pack(dst, src, stride, rows, k)
+	} else {
+		_ = src[31*stride+blocks*l.fileLen-1]
+		f(&dst[0], &src[0], stride, blocks)
 	}
 }
 

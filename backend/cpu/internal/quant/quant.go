@@ -6,6 +6,7 @@ package quant
 
 //go:generate sh -c "cd ../../../../internal/gen && go run ./quant -isa avx2 -pkg quant -out ../../backend/cpu/internal/quant/quant_avx2_amd64.s -stubs ../../backend/cpu/internal/quant/quant_avx2_amd64.go"
 //go:generate sh -c "cd ../../../../internal/gen && go run ./quant -isa avx512 -pkg quant -out ../../backend/cpu/internal/quant/quant_avx512_amd64.s -stubs ../../backend/cpu/internal/quant/quant_avx512_amd64.go"
+//go:generate sh -c "cd ../../../../internal/gen && go run ./quant -isa pack -pkg quant -out ../../backend/cpu/internal/quant/pack_amd64.s -stubs ../../backend/cpu/internal/quant/pack_amd64.go"
 //go:generate sh -c "cd ../../../../internal/gen && go run ./quant -isa neon -out ../../backend/cpu/internal/quant/quant_neon_arm64.s -stubs ../../backend/cpu/internal/quant/quant_neon_arm64.go"
 
 import (
@@ -22,8 +23,13 @@ type kernels struct {
 	expand func(dst *float32, block *byte, chunks int)
 	// gemv writes y[32] for one panel of 32·chunks inputs.
 	gemv func(y, x *float32, panel *byte, chunks int)
-	tile tiles // none: nil
+	tile tiles    // none: nil
+	pack packFunc // likewise
 }
+
+// packFunc fills a panel, which begins at a cache line, from 32 rows of blocks of the
+// file that begin stride bytes apart.
+type packFunc func(dst, src *byte, stride, blocks int)
 
 // tiles are the kernels for 2 to 4 rows of inputs, see panel.Codec.
 type tiles [maxTile - 1]tileFunc
@@ -53,6 +59,9 @@ func codec(s isa.Set, t blockq.Type, wide bool) panel.Codec {
 		Row:   func(dst []float32, p []byte, lane, k int) { l.row(dst[:k], p, lane) },
 	}
 	if k, ok := native(s, t, wide); ok {
+		if k.pack != nil {
+			c.Pack = func(dst, src []byte, stride, rows, n int) { l.packNative(k.pack, dst, src, stride, rows, n) }
+		}
 		c.Expand = func(dst []float32, p []byte, _, k0, n int) {
 			if n == 0 {
 				return
