@@ -176,6 +176,9 @@ func (m machine) score16(rows int) {
 	ADDQ(U32(uint32(strip)), k0)
 	DECQ(strips)
 	JNE(LabelRef("strip"))
+	if mode == near {
+		f.more(softmaxLines)
+	}
 	VZEROUPPER()
 	RET()
 }
@@ -295,6 +298,9 @@ func (m machine) pv16(rows int) {
 		emit(avx2, 2, "last", 16)
 	}
 	Label("done")
+	if mode == near {
+		f.more(pageLines)
+	}
 	VZEROUPPER()
 	RET()
 }

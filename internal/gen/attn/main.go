@@ -202,6 +202,13 @@ const (
 // keep the memory busy.
 const aheadBytes = 4096
 
+// Lines that near fetches besides at the end of a kernel, which keep the memory busy
+// until the next one runs: over the softmax, and over what comes between pages.
+const (
+	softmaxLines = 16
+	pageLines    = 8
+)
+
 func (m machine) ahead(rows int) ahead {
 	switch {
 	case rows > 4:
@@ -249,6 +256,13 @@ func (f fetcher) turn() {
 }
 
 func (f fetcher) fetch(disp int) { PREFETCHT1(Mem{Base: f.at, Disp: disp}) }
+
+// more fetches the next lines at once; the kernel that comes fetches them again.
+func (f fetcher) more(lines int) {
+	for i := range lines {
+		f.fetch(64 * i)
+	}
+}
 
 // score emits s[r][j] = DOT(q[r], k[:, j]) for a page: strips of slots, inside
 // them blocks of 128 components whose sums are added to s.
@@ -355,6 +369,9 @@ func (m machine) score(rows int) {
 	ADDQ(U32(uint32(strip)), k0)
 	DECQ(strips)
 	JNE(LabelRef("strip"))
+	if mode == near {
+		f.more(softmaxLines)
+	}
 	VZEROUPPER()
 	RET()
 }
@@ -470,6 +487,9 @@ func (m machine) pv(rows int) {
 	SUBQ(U32(uint32(m.width)), left)
 	JGT(LabelRef("narrow"))
 	Label("done")
+	if mode == near {
+		f.more(pageLines)
+	}
 	VZEROUPPER()
 	RET()
 }
