@@ -204,7 +204,7 @@ func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values
 		}
 		if values {
 			step := n
-			if k.pairs && n == 4 && d > Page {
+			if k.pairs && n == 4 && d > Page && d <= 2*Page {
 				step = 2
 			}
 			for e := 0; e < n; e += step {

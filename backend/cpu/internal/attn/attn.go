@@ -148,7 +148,7 @@ type Kernels struct {
 	// o[r][c] = FMA(o_b, fac[8+r], o[r][c]·fac[r]).
 	pv [tileRows + 1]func(o, p, v, next []float32, d, lo, hi int, fac []float32)
 
-	// pairs says that pv of 4 rows and d > 64 is better done as twice 2 rows,
+	// pairs says that pv of 4 rows and 64 < d <= 128 is better done as twice 2 rows,
 	// which read whole rows of v.
 	pairs bool
 
