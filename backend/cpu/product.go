@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"samebit/backend"
+	"samebit/backend/cpu/internal/gemm"
 	"samebit/backend/cpu/internal/gemm/blas1"
 	"samebit/backend/cpu/internal/panel"
 	"samebit/tensor"
@@ -14,9 +15,7 @@ import (
 type product struct {
 	x      matrix
 	outs   []output
-	shares []share // of few rows, in the order of outs
-	at     *output // of many rows: the one under way
-	chunks int     // of its panels
+	shares []share // in the order of outs
 	tiles  int     // per chunk while packing
 }
 
@@ -81,19 +80,8 @@ func (s *stream) products(x matrix) {
 	tiles := k.Tiles(x.rows)
 	p.tiles = max(1, rowWork*tiles/(x.rows*in)) // about rowWork floats
 	s.run((tiles+p.tiles-1)/p.tiles, packBody)
-	group := k.Group(x.rows, in)
-	if group == 1 {
-		p.cut(s.threads(), x.rows)
-		s.run(len(p.shares), fewBody)
-		return
-	}
-	for i := range p.outs {
-		p.at = &p.outs[i]
-		n := panel.Count(p.at.w.n)
-		// A large product reads its activations once per group of panels.
-		p.chunks = s.cut(n, max(1, min(group, n/(4*s.threads()))))
-		s.run(p.chunks, gemmBody)
-	}
+	p.cut(s.threads(), x.rows)
+	s.run(len(p.shares), panelsBody)
 }
 
 // For one row, a worker claims between leastBytes and mostBytes of weights at a time,
@@ -117,7 +105,11 @@ func (p *product) cut(threads, rows int) {
 		w := p.outs[i].w
 		n := panel.Count(w.n)
 		for p0 := 0; p0 < n; {
-			bytes := min(left/(2*threads), mostBytes)
+			most := mostBytes
+			if rows > 1 { // which are read once per group
+				most = max(most, gemm.Group*w.size)
+			}
+			bytes := min(left/(2*threads), most)
 			if last == 0 && bytes < least {
 				last = left / (threads * max(1, left/(threads*least)))
 			}
@@ -125,8 +117,8 @@ func (p *product) cut(threads, rows int) {
 				bytes = last
 			}
 			take := max(1, (bytes+w.size/2)/w.size)
-			if take >= 16 {
-				take &^= 3 // some kernels walk four panels together
+			if take >= gemm.Group {
+				take -= take % gemm.Group // some kernels of one row walk four together
 			}
 			p1 := n
 			if threads > 1 {
@@ -162,11 +154,6 @@ func gemvBody(s *stream, worker, chunk int) {
 	}
 }
 
-func fewBody(s *stream, worker, chunk int) {
-	c := &s.prod.shares[chunk]
-	s.panels(&s.prod.outs[c.out], worker, c.p0, c.p1)
-}
-
 func packBody(s *stream, _, chunk int) {
 	p := &s.prod
 	t0 := chunk * p.tiles
@@ -174,16 +161,11 @@ func packBody(s *stream, _, chunk int) {
 	k.PackTiles(s.packed, p.x.v, p.x.stride, p.x.rows, p.x.cols, t0, min(t0+p.tiles, k.Tiles(p.x.rows)))
 }
 
-func gemmBody(s *stream, worker, chunk int) {
-	p := &s.prod
-	n := panel.Count(p.at.w.n)
-	s.panels(p.at, worker, chunk*n/p.chunks, (chunk+1)*n/p.chunks)
-}
-
-// panels computes panels [p0, p1) of an output for the rows that are packed.
-func (s *stream) panels(o *output, worker, p0, p1 int) {
+func panelsBody(s *stream, worker, chunk int) {
+	c := &s.prod.shares[chunk]
+	o := &s.prod.outs[c.out]
 	k, rows, w := s.dev.gemm, s.prod.x.rows, o.w
-	k.Panels(o.dst.v, o.dst.stride, w.n, s.packed, rows, w.k, &w.codec, w.panels, p0, p1, s.tmp(worker, k.ScratchSize(rows, w.k)))
+	k.Panels(o.dst.v, o.dst.stride, w.n, s.packed, rows, w.k, &w.codec, w.panels, c.p0, c.p1, s.tmp(worker, k.ScratchSize(rows, w.k)))
 }
 
 func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.Tensor) {

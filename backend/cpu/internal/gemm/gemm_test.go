@@ -318,8 +318,8 @@ func TestPanels(t *testing.T) {
 	if !testing.Short() {
 		check(F32, 2*chunkRows+5, 40, 130) // several chunks of tiles
 		check(BF16, chunkRows+3, 33, 129)
-		check(F32, 110, 32*maxGroup+40, 1000) // groups of panels
-		check(F16, 70, 32*maxGroup+33, 1500)
+		check(F32, 110, 32*Group+40, 1000) // groups of panels
+		check(F16, 70, 32*Group+33, 1500)
 	}
 }
 
