@@ -1,6 +1,9 @@
 package canon
 
-import "math/big"
+import (
+	"math/big"
+	"sync"
+)
 
 // bigPrec is the precision in bits of every host-side evaluation that is
 // rounded once to float32 (numerics.md 6 asks for 128).
@@ -46,10 +49,10 @@ func BigPi() *big.Float {
 	return a.Sub(a, bigNew().Mul(Big(4), atanSeries(239)))
 }
 
-func bigLn2() *big.Float {
+var bigLn2 = sync.OnceValue(func() *big.Float {
 	t := atanhSeries(bigNew().Quo(Big(1), Big(3)))
 	return t.Mul(t, Big(2))
-}
+})
 
 // BigLog returns ln x for x > 0.
 func BigLog(x *big.Float) *big.Float {
