@@ -447,7 +447,7 @@ func productChunk(j *blasJob, worker, chunk int) {
 		if p.direct {
 			out, ld = p.c[p.off+i0*p.rowStep+j0:], p.rowStep
 		}
-		scratch := reserve(&w.tiles, ks.ScratchSize(rows, p.k))
+		scratch := reserve(&w.tiles, ks.ScratchSize(rows))
 		ks.Panels(out, ld, n, j.pa[r0*p.k:(r0+rows)*p.k], rows, p.k, &j.blas.codec, tensor.AsBytes(pack), 0, count, scratch)
 		if p.direct {
 			continue

@@ -165,7 +165,7 @@ func panelsBody(s *stream, worker, chunk int) {
 	c := &s.prod.shares[chunk]
 	o := &s.prod.outs[c.out]
 	k, rows, w := s.dev.gemm, s.prod.x.rows, o.w
-	k.Panels(o.dst.v, o.dst.stride, w.n, s.packed, rows, w.k, &w.codec, w.panels, c.p0, c.p1, s.tmp(worker, k.ScratchSize(rows, w.k)))
+	k.Panels(o.dst.v, o.dst.stride, w.n, s.packed, rows, w.k, &w.codec, w.panels, c.p0, c.p1, s.tmp(worker, k.ScratchSize(rows)))
 }
 
 func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.Tensor) {

@@ -69,7 +69,7 @@ func (k *Kernels) Scratch(t, d int) int {
 	n := blocks * page * (2*d + dp)                                    // kp, vp, kt
 	n += 2*page*d + 2*page*dp + (blocks+1)*page*page                   // qa, ya, qt, yt, p, ds
 	n += 9*page + page                                                 // statistics, line
-	n += max(k.gemm.ScratchSize(page, d), k.gemm.SumScratch()) + 16*16 // alignment of the pieces
+	n += max(k.gemm.ScratchSize(page), k.gemm.SumScratch()) + 16*16 // alignment of the pieces
 	return n
 }
 

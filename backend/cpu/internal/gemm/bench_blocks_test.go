@@ -22,7 +22,7 @@ func BenchmarkBlocks(b *testing.B) {
 				ks := For(s)
 				cod, w := packed(s, F32, panels*width, k)
 				a, c := fill(r, m*k), make([]float32, m*panels*width)
-				pa, scratch := make([]float32, ks.PackASize(m, k)), make([]float32, ks.ScratchSize(m, k))
+				pa, scratch := make([]float32, ks.PackASize(m, k)), make([]float32, ks.ScratchSize(m))
 				ks.PackA(pa, a, k, m, k)
 				size, big, small := ks.split(m)
 				ldc := panels * width

@@ -43,7 +43,7 @@ func BenchmarkRows(b *testing.B) {
 				for _, m := range []int{2, 3, 4, 6, 8, 12, 16, 32, 128} {
 					b.Run(fmt.Sprintf("%v/%s/%dx%dx%d", s, name, m, n, k), func(b *testing.B) {
 						a, c := fill(r, m*k), make([]float32, m*n)
-						pa, scratch := make([]float32, ks.PackASize(m, k)), make([]float32, ks.ScratchSize(m, k))
+						pa, scratch := make([]float32, ks.PackASize(m, k)), make([]float32, ks.ScratchSize(m))
 						i := 0
 						next := func() []byte {
 							i = (i + 1) % ring

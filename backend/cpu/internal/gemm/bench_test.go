@@ -81,7 +81,7 @@ func BenchmarkGemm(b *testing.B) {
 					ks := For(s)
 					cod, w := packed(s, dt, n, k)
 					a, out := fill(r, m*k), make([]float32, m*n)
-					pa, scratch := make([]float32, ks.PackASize(m, k)), make([]float32, ks.ScratchSize(m, k))
+					pa, scratch := make([]float32, ks.PackASize(m, k)), make([]float32, ks.ScratchSize(m))
 					for b.Loop() {
 						d := best(400*time.Millisecond, func() {
 							ks.PackA(pa, a, k, m, k)

@@ -259,7 +259,7 @@ func product(t *testing.T, s isa.Set, a []float32, lda, m, k int, w *matrix, ldc
 	gp, pa := guard(ks.PackASize(m, k))
 	ks.PackA(pa, a, lda, m, k)
 	checkGuard(t, gp, len(pa))
-	gs, scratch := guard(ks.ScratchSize(m, k))
+	gs, scratch := guard(ks.ScratchSize(m))
 	gc, c := guard(m * ldc)
 	for p := 0; p < panel.Count(w.rows); p += piece {
 		ks.Panels(c, ldc, w.rows, pa, m, k, &cod, packed, p, min(p+piece, panel.Count(w.rows)), scratch)
@@ -356,7 +356,7 @@ func TestKernelsAllocateNothing(t *testing.T) {
 			cod, ks := Codec(s, dt), For(s)
 			packed := w.pack(&cod)
 			a, y, c := random(r, m*k), make([]float32, n), make([]float32, m*n)
-			pa, scratch := make([]float32, ks.PackASize(m, k)), make([]float32, ks.ScratchSize(m, k))
+			pa, scratch := make([]float32, ks.PackASize(m, k)), make([]float32, ks.ScratchSize(m))
 			allocs := testing.AllocsPerRun(3, func() {
 				ks.PackA(pa, a, k, m, k)
 				ks.Panels(c, n, n, pa, m, k, &cod, packed, 0, 2, scratch)

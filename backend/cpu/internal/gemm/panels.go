@@ -28,14 +28,14 @@ const (
 
 // ScratchSize returns the float32s of scratch memory that Panels needs for one
 // thread; it depends on m only up to a bound.
-func (ks *Kernels) ScratchSize(m, k int) int {
+func (ks *Kernels) ScratchSize(m int) int {
 	return 16 + width + kb*width + Group*min(m, chunkRows)*width
 }
 
 // Panels computes columns [32·p0, min(n, 32·p1)) of C[m, n] = A·Wᵀ, whose rows
 // begin ldc apart; it touches nothing else of c. pa is A as packed by PackA of
 // the same Kernels for the same m and k, panels the whole of W as packed by cod,
-// scratch at least ScratchSize(m, k) long and the caller's alone. One thread;
+// scratch at least ScratchSize(m) long and the caller's alone. One thread;
 // several may share a product by disjoint ranges of panels, best multiples of Group.
 //
 // Codecs named "bf16" and "f16" must be those of this package.
