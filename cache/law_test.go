@@ -88,7 +88,7 @@ var next = state.Row{Token: 5}
 func TestCachedEqualsCold(t *testing.T) {
 	plans := 300
 	if testing.Short() {
-		plans = 60
+		plans = 20
 	}
 	var ms []*model
 	for _, name := range []string{"qwen3-tied-fp32", "qwen35-8l-bf16", "qwen3next-moe-fp32", "qwen3-tied-fp32" + bf16KV} {

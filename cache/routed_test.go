@@ -147,7 +147,7 @@ func (m *routes) direct(t testing.TB, rows []state.Row) routed {
 func TestRoutedEqualsDirect(t *testing.T) {
 	plans := 60
 	if testing.Short() {
-		plans = 24
+		plans = 9
 	}
 	ms := []*routes{openRoutes(t, "qwen3-tied-fp32", 1), openRoutes(t, "qwen35-8l-bf16", 5), openRoutes(t, "qwen35-8l-bf16", 3)}
 	var total, again, reused, mispredicts int

@@ -169,7 +169,11 @@ func newLesson(r *rand.Rand) *lesson {
 // parameter and every row. Landmarks are constants, so that rows and what makes keys
 // of them have other slopes there.
 func TestGradientsAreSlopes(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		z := newLesson(rand.New(rand.NewPCG(seed, 72)))
 		g := back64(&z.c, z.p, z.x, z.hint, z.dy)
 		loss := func() float64 { return value64(&z.c, z.p, z.x, z.hint, z.dy) }
@@ -383,7 +387,7 @@ func (z *course) run(t *testing.T, dev backend.Device, per []int) [][]float32 {
 func TestGradientBits(t *testing.T) {
 	trials := 16
 	if testing.Short() {
-		trials = 4
+		trials = 2
 	}
 	var devs []backend.Device
 	for _, impl := range cpu.Impls() {

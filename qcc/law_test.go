@@ -131,7 +131,7 @@ func TestLaws(t *testing.T) {
 	defer fast.Close()
 	n := 200
 	if testing.Short() {
-		n = 40
+		n = 20
 	}
 	for seed := range n {
 		r := rand.New(rand.NewPCG(uint64(seed), 42))

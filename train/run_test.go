@@ -75,25 +75,47 @@ func (s setup) run(t testing.TB, ctx context.Context, c Config, dir string) (Res
 	return Run(ctx, c, dir, s.options)
 }
 
+// begun is a directory of a training that has made the vocabulary of another one and
+// no more: making it takes most of the time of a small training.
+func begun(t testing.TB, other string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(other, modelDir, "tokenizer.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, modelDir), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, modelDir, "tokenizer.json"), text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // The weights are the same on any number of workers, in any micro-batches, with
 // blocks kept or run again, and when the training is interrupted at any step.
 func TestSameWeightsWhatever(t *testing.T) {
 	for name, model := range map[string]string{"dense": denseModel, "hybrid": hybridModel} {
 		t.Run(name, func(t *testing.T) {
-			c := small(t, model, 12)
+			steps := 12
+			if testing.Short() {
+				steps = 6
+			}
+			c := small(t, model, steps)
 			plain := t.TempDir()
 			want, err := setup{}.run(t, t.Context(), c, plain)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want.Steps != 12 || want.Best == nil {
+			if want.Steps != steps || want.Best == nil {
 				t.Fatalf("%+v", want)
 			}
 			for _, s := range []setup{
 				{cpu.Config{Threads: 1}, Options{}}, {cpu.Config{Threads: 8}, Options{MicroRows: 1}},
 				{cpu.Config{Threads: 2, Impl: "generic"}, Options{MicroRows: 100}}, {cpu.Config{Threads: 4}, Options{Recompute: true, MicroRows: 10000}},
 			} {
-				got, err := s.run(t, t.Context(), c, t.TempDir())
+				got, err := s.run(t, t.Context(), c, begun(t, plain))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -152,13 +174,17 @@ func same(t *testing.T, a, b string, names ...string) {
 func TestDeathWhileSaving(t *testing.T) {
 	c := small(t, denseModel, 4)
 	c.Validation, c.Save = Validation{}, 2
-	want, err := setup{}.run(t, t.Context(), c, t.TempDir())
+	for i := range c.Stages { // of steps that take little beside what saves them
+		c.Stages[i].Rows, c.Stages[i].Least, c.Stages[i].Most = 60, 20, 60
+	}
+	plain := t.TempDir()
+	want, err := setup{}.run(t, t.Context(), c, plain)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, lost := range []bool{false, true} {
 		for at := 0; ; at++ {
-			dir := t.TempDir()
+			dir := begun(t, plain) // the vocabulary is not saved by what dies here
 			f := wholetest.New(dir, 1, at)
 			f.Lost = lost
 			_, err := setup{options: Options{folder: f}}.run(t, t.Context(), c, dir)

@@ -13,7 +13,7 @@ import (
 
 func TestArchive(t *testing.T) {
 	dev := lockstep.New(ref.New(), openCPU(t))
-	backendtest.RunCases(t, dev, backendtest.ArchiveCases())
+	backendtest.RunCases(t, dev, some(backendtest.ArchiveCases()))
 	backendtest.ArchiveErrors(t, dev)
 	for _, c := range dev.Counts() {
 		if c.Op == "ArchiveScan" && c.Values > 0 {

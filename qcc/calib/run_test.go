@@ -52,6 +52,15 @@ func device(t testing.TB, c cpu.Config) backend.Device {
 	return dev
 }
 
+// portable are kernels written in Go, or in short tests, as under the race detector,
+// which slows these many times, those of the machine.
+func portable() string {
+	if testing.Short() {
+		return ""
+	}
+	return "generic"
+}
+
 // adapter begins a retrofit with a small window.
 func adapter(t testing.TB, d *nn.Decoder, change func(c *qcc.Config)) *qcc.Adapter {
 	t.Helper()
@@ -141,7 +150,11 @@ func TestLossFalls(t *testing.T) {
 // Neither workers, kernels, micro-batches nor interruptions change a bit of what is
 // made.
 func TestSameBitsWhatever(t *testing.T) {
-	for _, name := range []string{dense, hybrid} {
+	names := []string{hybrid, dense}
+	if testing.Short() {
+		names = names[:1]
+	}
+	for _, name := range names {
 		run := func(ctx context.Context, dev backend.Device, o Options) (*Report, error) {
 			d := load(t, dev, name)
 			data := Data{texts(1, d.Vocab, 3, 50), texts(2, d.Vocab, 2, 40)}
@@ -160,7 +173,7 @@ func TestSameBitsWhatever(t *testing.T) {
 			micro int
 		}{
 			{"8 workers, a sequence at a time", device(t, cpu.Config{Threads: 8}), 1},
-			{"3 workers, portable kernels", device(t, cpu.Config{Threads: 3, Impl: "generic"}), 100},
+			{"3 workers, portable kernels", device(t, cpu.Config{Threads: 3, Impl: portable()}), 100},
 		} {
 			o := few(7)
 			o.MicroRows = s.micro

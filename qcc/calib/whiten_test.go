@@ -213,7 +213,7 @@ func TestWhitenedCalibration(t *testing.T) {
 		},
 	} {
 		var want string
-		for i, cfg := range []cpu.Config{{Threads: 1}, {Threads: 3, Impl: "generic"}} {
+		for i, cfg := range []cpu.Config{{Threads: 1}, {Threads: 3, Impl: portable()}} {
 			dev := device(t, cfg)
 			d := load(t, dev, dense)
 			a := adapter(t, d, change)
