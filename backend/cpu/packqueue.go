@@ -95,28 +95,22 @@ func (q *packQueue) lay(list []*packing) error {
 		w.mem, w.panels = mem, mem.b
 		b.add(p)
 	}
-	switch pages, threads := len(b.pages), d.pool.Threads(); {
-	case threads == 1:
-		b.pages = nil
-	case pages < 2*threads: // the first are packed before the last are there
-		d.pool.Run(&b, pages)
-		b.pages = nil
+	if d.pool.Threads() > 1 {
+		d.pool.Run(touching(b.pages), len(b.pages))
 	}
-	d.pool.Run(&b, len(b.pages)+b.chunks)
+	d.pool.Run(&b, b.chunks)
 	return nil
 }
 
 // readBytes is about how much of the source a worker reads at a time.
 const readBytes = 64 << 10
 
-// batch is a pool.Task that packs several weights. It begins by asking for their huge
-// pages, one a chunk: those that first write to the same page side by side would each
-// clear one.
+// batch is a pool.Task that packs several weights.
 type batch struct {
-	pages  []*byte // a byte of each page, whose zero nobody uses yet
 	list   []*packing
-	first  []int // chunk of each, without pages
-	chunks int   // likewise
+	first  []int // chunk of each
+	chunks int
+	pages  []*byte // one byte of each huge page that the panels lie in
 }
 
 func (b *batch) add(p *packing) {
@@ -134,14 +128,15 @@ func (b *batch) add(p *packing) {
 }
 
 func (b *batch) Do(worker, chunk int) {
-	if chunk < len(b.pages) {
-		*b.pages[chunk] = 0
-		return
-	}
-	chunk -= len(b.pages)
 	i := sort.SearchInts(b.first, chunk+1) - 1
 	b.list[i].Do(worker, chunk-b.first[i])
 }
+
+// touching has the workers ask for huge pages, whose zeros nobody uses yet, one each:
+// those that first write to the same page side by side would each clear one.
+type touching []*byte
+
+func (t touching) Do(_, chunk int) { *t[chunk] = 0 }
 
 // packing is a pool.Task that fills a weight's panels.
 type packing struct {

@@ -66,9 +66,9 @@ type Job struct {
 // Scratch is the number of floats that Run needs for a sequence of t rows.
 func (k *Kernels) Scratch(t, d int) int {
 	blocks, dp := (t+page-1)/page, (d+width-1)/width*width
-	n := blocks * page * (2*d + dp)                                    // kp, vp, kt
-	n += 2*page*d + 2*page*dp + (blocks+1)*page*page                   // qa, ya, qt, yt, p, ds
-	n += 9*page + page                                                 // statistics, line
+	n := blocks * page * (2*d + dp)                                 // kp, vp, kt
+	n += 2*page*d + 2*page*dp + (blocks+1)*page*page                // qa, ya, qt, yt, p, ds
+	n += 9*page + page                                              // statistics, line
 	n += max(k.gemm.ScratchSize(page), k.gemm.SumScratch()) + 16*16 // alignment of the pieces
 	return n
 }
