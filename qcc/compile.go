@@ -106,6 +106,9 @@ func countless(d *nn.Decoder, what string) error {
 	if d.Shapes.KV.Layers == 0 {
 		return fmt.Errorf("qcc: %s a model without full attention: %w", what, ErrConfig)
 	}
+	if d.Bounded {
+		return fmt.Errorf("qcc: %s a model whose memory is bounded already: %w", what, ErrConfig)
+	}
 	for i := range d.Blocks {
 		switch m := d.Blocks[i].Mix.(type) {
 		case *Mixer:

@@ -72,9 +72,6 @@ func Sieved(d *nn.Decoder, c Sieve) (*nn.Decoder, error) {
 	if err := countless(d, "a sieve on"); err != nil {
 		return nil, err
 	}
-	if d.Bounded {
-		return nil, fmt.Errorf("qcc: a sieve on a model whose memory is bounded already: %w", ErrConfig)
-	}
 	s := *d
 	s.Closers, s.Bounded = nil, true
 	b, err := json.Marshal(c)

@@ -51,8 +51,14 @@ type StreamResult struct {
 	QCCPeak int64 `json:"qcc_peak_memory_bytes,omitempty"`
 }
 
-// MaxStream is the most tokens of a stream.
-const MaxStream = 1 << 29
+// Check says what Total and Chunk may be.
+func (c StreamConfig) Check() error {
+	const most = 1 << 29
+	if c.Chunk < 1 || c.Total < 1 || c.Total > most {
+		return fmt.Errorf("want 1 to %d tokens in passes of at least 1", most)
+	}
+	return nil
+}
 
 // settle is how many windows and passes flow before memory is looked at: scratch has
 // its size then, and the collector has run.
@@ -63,9 +69,9 @@ const settle = 32
 func RunStream(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qcc.Adapter, c StreamConfig) (StreamResult, error) {
 	r := StreamResult{Head: head("streaming_memory", c.RunID, dev), Subject: subject(d, c.Memory), Status: "ok", Total: c.Total, Chunk: c.Chunk, Window: a.Config.Window}
 	r.Synthetic, r.QCCOnly = c.Generated || len(c.Text) == 0, true
-	if c.Chunk < 1 || c.Total < 1 || c.Total > MaxStream {
+	if err := c.Check(); err != nil {
 		d.Close()
-		return r, fmt.Errorf("qccbench: %d tokens in chunks of %d: want 1 to %d tokens in passes of at least 1", c.Total, c.Chunk, MaxStream)
+		return r, fmt.Errorf("qccbench: %d tokens in chunks of %d: %w", c.Total, c.Chunk, err)
 	}
 	if err := covers(c.Text, c.Total); err != nil {
 		d.Close()

@@ -159,8 +159,8 @@ more.`,
 			if rf.bounded.file != "" && (c.Flags().Changed("window-size") || c.Flags().Changed("num-codes")) {
 				return nil, usagef("bench qcc-streaming-memory: --adapter says itself how wide its window is and how many codes it has: leave --window-size and --num-codes out")
 			}
-			if cfg.Total < 1 || cfg.Total > qccbench.MaxStream || cfg.Chunk < 1 {
-				return nil, usagef("bench qcc-streaming-memory: --total-tokens %d --chunk %d: want 1 to %d tokens in passes of at least 1", cfg.Total, cfg.Chunk, qccbench.MaxStream)
+			if err := cfg.Check(); err != nil {
+				return nil, usagef("bench qcc-streaming-memory: --total-tokens %d --chunk %d: %v", cfg.Total, cfg.Chunk, err)
 			}
 			var err error
 			if cfg.Text, err = rf.given(file); err != nil {

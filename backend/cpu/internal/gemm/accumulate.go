@@ -82,7 +82,7 @@ func (ks *Kernels) accumulate(s *Sum, row, rows, tiles, p0, p1 int, piece, rest 
 			if s.Trans {
 				ks.packTransTile(to, s.A[k0*s.LDA+from:], s.LDA, rows, n)
 			} else {
-				ks.packTile(to, s.A[from*s.LDA+k0:], s.LDA, rows, n)
+				ks.Turn(to, rows, s.A[from*s.LDA+k0:], s.LDA, rows, n)
 			}
 		}
 		for p := p0; p < p1; p++ {

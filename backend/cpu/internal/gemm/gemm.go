@@ -111,36 +111,6 @@ func (ks *Kernels) PackA(dst, a []float32, lda, m, k int) {
 	ks.PackTiles(dst, a, lda, m, k, 0, ks.Tiles(m))
 }
 
-// packTile packs the rows of one tile, as many inputs at a time as fit the first-level
-// cache packed: groups of four rows write the same lines one after the other.
-func (ks *Kernels) packTile(dst, a []float32, lda, rows, k int) {
-	if ks.rows == nil || rows < 4 {
-		for r := range rows {
-			packRow(dst[r:], a[r*lda:], rows, 0, k)
-		}
-		return
-	}
-	fast := k &^ 7
-	for k0 := 0; k0 < fast; k0 += kb {
-		n := min(kb, fast-k0)
-		for r := 0; r < rows; r += 4 {
-			r := min(r, rows-4) // the last four rows, some of them again
-			ks.rows(&dst[k0*rows+r], rows*4, &a[r*lda+k0], lda*4, n)
-		}
-	}
-	if fast < k {
-		for r := range rows {
-			packRow(dst[r:], a[r*lda:], rows, fast, k)
-		}
-	}
-}
-
-func packRow(dst, a []float32, rows, from, k int) {
-	for i := from; i < k; i++ {
-		dst[i*rows] = a[i]
-	}
-}
-
 // at returns the address of the i-th float32 after p.
 func at(p *float32, i int) *float32 {
 	return (*float32)(unsafe.Add(unsafe.Pointer(p), i*4))

@@ -28,21 +28,25 @@ func (ks *Kernels) packTransTile(dst, a []float32, lda, rows, k int) {
 	side(&dst[0], rows*4, &a[0], lda*4, rows, k)
 }
 
-// Turn writes dst[i·ldd + r] = src[r·lds + i] for r < rows and i < k.
+// Turn writes dst[i·ldd + r] = src[r·lds + i] for r < rows and i < k, as many inputs at a
+// time as fit the first-level cache turned: groups of four rows write the same lines one
+// after the other.
 func (ks *Kernels) Turn(dst []float32, ldd int, src []float32, lds, rows, k int) {
-	r, fast := 0, k&^7
-	for ; r+4 <= rows && fast > 0 && ks.rows != nil; r += 4 {
-		_, _ = dst[(fast-1)*ldd+r+3], src[(r+3)*lds+fast-1]
-		ks.rows(&dst[r], ldd*4, &src[r*lds], lds*4, fast)
-		for q := r; q < r+4; q++ {
-			for i := fast; i < k; i++ {
-				dst[i*ldd+q] = src[q*lds+i]
-			}
+	fast := k &^ 7
+	if ks.rows == nil || rows < 4 {
+		fast = 0
+	}
+	for k0 := 0; k0 < fast; k0 += kb {
+		n := min(kb, fast-k0)
+		for r := 0; r < rows; r += 4 {
+			r := min(r, rows-4) // the last four rows, some of them again
+			_, _ = dst[(k0+n-1)*ldd+r+3], src[(r+3)*lds+k0+n-1]
+			ks.rows(&dst[k0*ldd+r], ldd*4, &src[r*lds+k0], lds*4, n)
 		}
 	}
-	for ; r < rows; r++ {
-		for i, x := range src[r*lds:][:k] {
-			dst[i*ldd+r] = x
+	for r := range rows {
+		for i := fast; i < k; i++ {
+			dst[i*ldd+r] = src[r*lds+i]
 		}
 	}
 }

@@ -15,6 +15,6 @@ func (ks *Kernels) PackTiles(dst, a []float32, lda, m, k, t0, t1 int) {
 		if t < big {
 			r++
 		}
-		ks.packTile(dst[row*k:(row+r)*k], a[row*lda:], lda, r, k)
+		ks.Turn(dst[row*k:(row+r)*k], r, a[row*lda:], lda, r, k)
 	}
 }

@@ -13,69 +13,43 @@ func native(s isa.Set, t blockq.Type, wide bool) (kernels, bool) {
 	switch s {
 	case isa.AVX2:
 		k := avx2(t)
-		k.pack = packAVX2(t)
+		k.pack, _ = packs(t)
 		return k, true
 	case isa.AVX512:
 		k := avx512(t)
 		if wide {
 			k = avx512Wide(t)
 		}
-		k.pack = packAVX512(t)
+		_, k.pack = packs(t)
 		return k, true
 	}
 	return kernels{}, false
 }
 
-func packAVX2(t blockq.Type) packFunc {
+func packs(t blockq.Type) (avx2, avx512 packFunc) {
 	switch t {
 	case blockq.Q8_0:
-		return packQ8_0AVX2
+		return packQ8_0AVX2, packQ8_0AVX512
 	case blockq.Q4_0:
-		return packQ4_0AVX2
+		return packQ4_0AVX2, packQ4_0AVX512
 	case blockq.Q4_1:
-		return packQ4_1AVX2
+		return packQ4_1AVX2, packQ4_1AVX512
 	case blockq.Q5_0:
-		return packQ5_0AVX2
+		return packQ5_0AVX2, packQ5_0AVX512
 	case blockq.Q5_1:
-		return packQ5_1AVX2
+		return packQ5_1AVX2, packQ5_1AVX512
 	case blockq.Q2_K:
-		return packQ2_KAVX2
+		return packQ2_KAVX2, packQ2_KAVX512
 	case blockq.Q3_K:
-		return packQ3_KAVX2
+		return packQ3_KAVX2, packQ3_KAVX512
 	case blockq.Q4_K:
-		return packQ4_KAVX2
+		return packQ4_KAVX2, packQ4_KAVX512
 	case blockq.Q5_K:
-		return packQ5_KAVX2
+		return packQ5_KAVX2, packQ5_KAVX512
 	case blockq.Q6_K:
-		return packQ6_KAVX2
+		return packQ6_KAVX2, packQ6_KAVX512
 	}
-	return nil
-}
-
-func packAVX512(t blockq.Type) packFunc {
-	switch t {
-	case blockq.Q8_0:
-		return packQ8_0AVX512
-	case blockq.Q4_0:
-		return packQ4_0AVX512
-	case blockq.Q4_1:
-		return packQ4_1AVX512
-	case blockq.Q5_0:
-		return packQ5_0AVX512
-	case blockq.Q5_1:
-		return packQ5_1AVX512
-	case blockq.Q2_K:
-		return packQ2_KAVX512
-	case blockq.Q3_K:
-		return packQ3_KAVX512
-	case blockq.Q4_K:
-		return packQ4_KAVX512
-	case blockq.Q5_K:
-		return packQ5_KAVX512
-	case blockq.Q6_K:
-		return packQ6_KAVX512
-	}
-	return nil
+	return nil, nil
 }
 
 func avx2(t blockq.Type) kernels {
