@@ -21,7 +21,10 @@ static double limit;
 static float rep(void) {
     vec a[CHAINS], x, y;
     for (int i = 0; i < LANES; i++) { x[i] = 0.999999f; y[i] = 1e-6f; }
-    for (int c = 0; c < CHAINS; c++) a[c] = x;
+    for (int c = 0; c < CHAINS; c++) {
+        a[c] = x;
+        __asm__ volatile("" : "+m"(a[c])); // else the compiler makes one of them all
+    }
     for (int s = 0; s < STEPS; s++)
         for (int c = 0; c < CHAINS; c++) {
 #ifdef __AVX512F__
