@@ -20,6 +20,18 @@ func tiles(f format) {
 	}
 }
 
+// fetching says which inputs prefetch: all, or one line in four.
+type fetching int
+
+const (
+	none fetching = iota
+	sparse
+	dense
+)
+
+// manyRows are the least rows, by lanes, of tiles that may prefetch sparsely.
+var manyRows = map[int]int{8: 4, 16: 12}
+
 // wide says how many rows of 32 columns the registers hold.
 func wide(v isa) int {
 	if v.lanes == 16 {
@@ -62,6 +74,7 @@ func tile(v isa, f format, rows int) {
 	a, aStride, b, next, tiles := ptr("a"), ptr("aStride"), ptr("b"), ptr("next"), ptr("tiles")
 	nextStep := ptr("nextStep")
 	apart := ptr("apart")
+	many := f.name == "F32" && rows >= manyRows[v.lanes] // may be one of so many tiles that few prefetches do
 	acc := v.vecs(vecs * rows)
 	ap, bp, cnt := GP64(), GP64(), GP64()
 
@@ -86,21 +99,21 @@ func tile(v isa, f format, rows int) {
 	// Two streams of prefetches on pages of their own bring more than one: on Emerald Rapids
 	// two to eight rows from memory are 1.05 to 1.17 times as fast (AVX2 with 16-bit weights
 	// up to four), 16 rows of F32 with AVX-512 1.2 times. Four streams gain half of that.
-	step := func(u int, fetch bool) {
+	step := func(u int, fetch fetching) {
 		o := u * f.step
 		line := at(next, 0)
 		if u%2 == 1 {
 			line = Mem{Base: next, Index: apart, Scale: 1}
 		}
-		if fetch {
+		if fetch == dense || fetch == sparse && u == 0 {
 			PREFETCHT1(line)
 		}
-		if fetch && f.step*vecs*v.lanes/width > 64 {
+		if fetch == dense && f.step*vecs*v.lanes/width > 64 {
 			line.Disp = 64
 			PREFETCHT1(line)
 		}
 		forward := func() {
-			if fetch && u%2 == 1 {
+			if fetch == dense && u%2 == 1 || fetch == sparse && u == 1 {
 				ADDQ(nextStep, next)
 			}
 		}
@@ -170,18 +183,29 @@ func tile(v isa, f format, rows int) {
 	Load(Param("n"), cnt)
 	SUBQ(Imm(4), cnt)
 	JLT(LabelRef("tail"))
-	Label("four")
-	for u := range 4 {
-		step(u, true)
+	loop := func(label string, fetch fetching) {
+		Label(label)
+		for u := range 4 {
+			step(u, fetch)
+		}
+		advance(4)
+		SUBQ(Imm(4), cnt)
+		JGE(LabelRef(label))
 	}
-	advance(4)
-	SUBQ(Imm(4), cnt)
-	JGE(LabelRef("four"))
+	if many {
+		TESTQ(apart, apart)
+		JZ(LabelRef("sparse"))
+	}
+	loop("four", dense)
+	if many {
+		JMP(LabelRef("tail"))
+		loop("sparse", sparse)
+	}
 	Label("tail")
 	ADDQ(Imm(4), cnt)
 	JZ(LabelRef("add"))
 	Label("one")
-	step(0, false)
+	step(0, none)
 	advance(1)
 	DECQ(cnt)
 	JNZ(LabelRef("one"))

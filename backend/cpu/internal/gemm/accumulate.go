@@ -61,10 +61,7 @@ func (ks *Kernels) accumulate(s *Sum, row, rows, tiles, p0, p1 int, piece, rest 
 	m, tile := rows*tiles, ks.tile[rows]
 	cols := width / ks.passes(rows)
 	ahead := (4*cols + tiles - 1) / tiles // bytes to prefetch per input and tile
-	nextStep, apart := ahead, 0
-	if ks.pairs {
-		nextStep, apart = 2*ahead, ahead
-	}
+	nextStep, apart, _ := ks.fetches(ahead, rows)
 	part := min(width, s.N-(p1-1)*width) // columns of the last panel
 	edge := row*s.LDC + (p1-1)*width
 	if part < width {

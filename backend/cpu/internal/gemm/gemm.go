@@ -29,6 +29,7 @@ type Kernels struct {
 	tile  [maxRows + 1]tileFunc
 	rows  pack4Func // nil: plain Go
 	pairs bool      // tiles prefetch in two streams; see tileFunc
+	many  int       // least rows of a tile that may prefetch for four inputs at a time; 0: none
 	side  packRowsFunc
 
 	fused [2]fusedTiles // formats that the tiles can also read as they are
@@ -56,7 +57,8 @@ const maxRows = 14 // of a tile, over all instruction sets
 // the calls to come read: it is only prefetched, nextStep bytes further with every
 // input of every tile, and may be any address. Tiles of Kernels with pairs prefetch at
 // next for even inputs and apart bytes behind it for odd ones, nextStep bytes further
-// with every two inputs.
+// with every two inputs. Of those, tiles of float32 weights with many rows prefetch one
+// line for four inputs, nextStep bytes further with every four, if apart is 0.
 type tileFunc func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 
 // pack4Func writes dst[i·dstStride/4 + r] = src[r·srcStride/4 + i] for r < 4

@@ -97,21 +97,18 @@ func (j *job) chunk(p, q, m, t0, t1 int) {
 	m = t1*size + min(t1, big) - row
 	parts := [2]part{{row, size + 1, max(0, min(t1, big)-t0)}, {0, size, max(0, t1-max(t0, big))}}
 	parts[1].row = row + parts[0].rows*parts[0].tiles
-	kernels, step, panelStep, expand := &j.ks.tile, width/2, width*2, j.cod.Expand != nil
+	kernels, step, panelStep, expand, least := &j.ks.tile, width/2, width*2, j.cod.Expand != nil, size
 	if f := j.fused(t1 - t0); f != nil {
-		kernels, step, panelStep, expand = &f.tile, f.step, f.panelStep, false
+		kernels, step, panelStep, expand, least = &f.tile, f.step, f.panelStep, false, 0
 	}
 	inputs := 0 // of all tiles
 	for _, g := range parts {
 		inputs += j.k * g.tiles * j.ks.passes(g.rows)
 	}
 	ahead := (j.bytes + inputs - 1) / inputs // bytes to prefetch with each
-	nextStep, apart, turn := ahead, 0, 1     // nextStep bytes for every turn inputs
-	if j.ks.pairs {
-		nextStep, apart, turn = 2*ahead, ahead, 2
-		if !expand && !j.whole { // the halves of a slice; in other formats they share pages
-			nextStep, apart = ahead, kb/2*j.bytes/j.k
-		}
+	nextStep, apart, turn := j.ks.fetches(ahead, least)
+	if turn == 2 && !expand && !j.whole { // the halves of a slice; in other formats they share pages
+		nextStep, apart = ahead, kb/2*j.bytes/j.k
 	}
 	for k0 := 0; k0 < j.k; k0 += kb {
 		n := min(kb, j.k-k0)
@@ -157,6 +154,19 @@ func (j *job) chunk(p, q, m, t0, t1 int) {
 			copy(j.c[o:o+cols], t[r*width:r*width+cols])
 		}
 	}
+}
+
+// fetches says how tiles of float32 weights of at least so many rows, or of others (0),
+// prefetch that many bytes with each input: nextStep bytes further for every turn
+// inputs (tileFunc).
+func (ks *Kernels) fetches(ahead, rows int) (nextStep, apart, turn int) {
+	switch {
+	case !ks.pairs:
+		return ahead, 0, 1
+	case ks.many > 0 && rows >= ks.many && 4*ahead <= 64:
+		return 4 * ahead, 0, 4
+	}
+	return 2 * ahead, ahead, 2
 }
 
 // at is where the weights of panel i begin from input k0 on; for some block formats it
