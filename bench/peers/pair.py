@@ -122,11 +122,12 @@ def peer(cmd):
 
 
 def limits(a):
-    """Read bandwidth in GB/s and FMA peak in GFLOP/s of all threads together."""
+    """Read bandwidth in GB/s and FMA peak in GFLOP/s of all threads together: medians, as the rates beside them are, and the best moments."""
     t = str(a.threads)
-    read = [x["gbps_best"] for x in lines([os.path.join(a.cache, "membw"), t, "0.3"]) if x.get("threads") == a.threads]
-    fma = [x["gflops"] for x in lines([os.path.join(a.cache, "fmapeak"), t, "0.3"])]
-    return [{"test": "read", "rate": max(read)}, {"test": "fma", "rate": max(fma)}]
+    read = [x for x in lines([os.path.join(a.cache, "membw"), t, "0.3"]) if x.get("threads") == a.threads]
+    fma = list(lines([os.path.join(a.cache, "fmapeak"), t, "0.3"]))
+    return [{"test": test, "rate": max(x[unit + "_median"] for x in got), "best": max(x[unit + "_best"] for x in got)}
+            for test, got, unit in (("read", read, "gbps"), ("fma", fma, "gflops"))]
 
 
 def what(r):
@@ -196,14 +197,17 @@ class Rates:
     """Rates of a model by round: of ours, of the peer by setting, and the limits."""
 
     def __init__(self, data, name, threads, engine):
-        self.ours, self.theirs, self.read, self.fma, self.info, self.top, self.load = {}, {}, {}, {}, {}, {}, []
+        self.ours, self.theirs, self.info, self.top, self.load = {}, {}, {}, {}, []
+        self.read, self.fma, self.best = {}, {}, {"read": [], "fma": []}
         for run in data["runs"]:
             if run["model"] != name or run["threads"] != threads or run["args"][:1] == ["prefix"]:
                 continue
             i = run["round"]
             self.load.append(run["load"])
             if run["engine"] == "limits":
-                self.read[i], self.fma[i] = run["results"][0]["rate"], run["results"][1]["rate"]
+                for x, rates in zip(run["results"], (self.read, self.fma)):
+                    rates[i] = x["rate"]
+                    self.best[x["test"]].append(x["best"])
             elif run["engine"] == "samebit" or run["engine"] == engine:
                 mine = run["engine"] == "samebit"
                 if not mine and i == 1:
@@ -256,10 +260,10 @@ def tables(data, out=sys.stdout):
 
 
 def model_tables(r, name, threads, engine, out):
-    read, fma = statistics.median(r.read.values()), statistics.median(r.fma.values())
+    read, fma = (f"{statistics.median(m.values()):.1f} (best {statistics.median(r.best[test]):.1f})" for test, m in (("read", r.read), ("fma", r.fma)))
     plain = "" if engine == "PyTorch" else "default"
     rounds = len(r.read)
-    print(f"{name}, {threads} threads, {rounds} rounds, tokens/s; read bandwidth {read:.1f} GB/s, FMA peak {fma:.0f} GFLOP/s, load average {min(r.load):.1f} to {max(r.load):.1f}\n", file=out)
+    print(f"{name}, {threads} threads, {rounds} rounds, tokens/s; read bandwidth {read} GB/s, FMA peak {fma} GFLOP/s, load average {min(r.load):.1f} to {max(r.load):.1f}\n", file=out)
     print(f"| | samebit | {engine} | ratio | its best setting | | ratio |\n|---|---|---|---|---|---|---|", file=out)
     keys = sorted((k for k in r.ours if k[0][0] in ORDER), key=lambda k: (ORDER[k[0][0]], k[0][1], k[0][2], k[0][3], k[1] != "f32"))
     for key, kv in keys:

@@ -38,7 +38,7 @@ def one(a):
         if "gflops_best" in x:
             r[f"numpy {x['m']}x{x['n']}x{x['k']}"] = x["gflops_best"]
     r["read"] = max(x["gbps_best"] for x in lines([os.path.join(a.cache, "membw"), t, "1"]) if x["threads"] == a.threads)
-    r["fma"] = max(x["gflops"] for x in lines([os.path.join(a.cache, "fmapeak"), t, "1"]))
+    r["fma"] = max(x["gflops_best"] for x in lines([os.path.join(a.cache, "fmapeak"), t, "1"]))
     return r
 
 

@@ -102,7 +102,7 @@ def main():
             got["ratio"].append(got["samebit"][-1] / max(rates))
             out = subprocess.run([os.path.join(a.cache, "fmapeak"), str(a.threads), "0.5"], check=True, stdout=subprocess.PIPE, text=True).stdout
             x = json.loads(out.strip().splitlines()[-1])
-            peaks.append(x["gflops"])
+            peaks.append(x["gflops_median"])
     peak = statistics.median(peaks)
     print(f"{weights} weights of products, {a.seqs} texts of {a.rows} rows, {a.threads} threads, PyTorch {version}, FMA peak {peak:.0f} GFLOP/s")
     for name in ("samebit", "torch", "torch, texts one by one"):
