@@ -16,7 +16,7 @@ func packs() {
 		packNarrow(v)
 	}
 	pack32(avx512, false)
-	pack4()
+	turns()
 	packRows()
 }
 
@@ -55,17 +55,9 @@ func rowBases(src, stride reg.GPVirtual, n int) (bases []reg.GPVirtual, stride3 
 // columns come back in order. It needs as many registers again.
 func (v isa) transpose(r []reg.VecVirtual) []reg.VecVirtual {
 	n := v.lanes
-	t := v.vecs(n)
-	for i := 0; i < n; i += 2 {
-		VUNPCKLPS(r[i+1], r[i], t[i])
-		VUNPCKHPS(r[i+1], r[i], t[i+1])
-	}
-	u := v.vecs(n)
+	var u []reg.VecVirtual
 	for i := 0; i < n; i += 4 {
-		VUNPCKLPD(t[i+2], t[i], u[i])
-		VUNPCKHPD(t[i+2], t[i], u[i+1])
-		VUNPCKLPD(t[i+3], t[i+1], u[i+2])
-		VUNPCKHPD(t[i+3], t[i+1], u[i+3])
+		u = append(u, turn4x4(v.bytes(), r[i:i+4])...)
 	}
 	// u[4g+c], 128-bit lane l: column 4l+c of rows 4g … 4g+3.
 	out := v.vecs(n)
@@ -270,47 +262,6 @@ func packNarrow(v isa) {
 	}
 	SETNE(wide)
 	Store(wide, ReturnIndex(0))
-	VZEROUPPER()
-	RET()
-}
-
-// pack4 transposes four rows into groups of four neighbours.
-func pack4() {
-	TEXT("pack4AVX2", NOSPLIT, "func(dst *float32, dstStride int, src *float32, srcStride int, n int)")
-	Pragma("noescape")
-	Doc("pack4AVX2 is a pack4Func; n > 0.")
-	dst, dstStride, src, stride, n := ptr("dst"), ptr("dstStride"), ptr("src"), ptr("srcStride"), ptr("n")
-	stride3, d3, up := GP64(), GP64(), GP64()
-	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
-	LEAQ(Mem{Base: dstStride, Index: dstStride, Scale: 2}, d3)
-	next := GP64()
-	Label("loop")
-	Comment("the next four rows")
-	LEAQ(Mem{Base: src, Index: stride, Scale: 4}, next)
-	r := avx2.vecs(4)
-	for i := range r {
-		PREFETCHT0(rowMem([]reg.GPVirtual{next}, stride, stride3, i))
-		VMOVUPS(rowMem([]reg.GPVirtual{src}, stride, stride3, i), r[i])
-	}
-	t := avx2.vecs(4)
-	VUNPCKLPS(r[1], r[0], t[0])
-	VUNPCKHPS(r[1], r[0], t[1])
-	VUNPCKLPS(r[3], r[2], t[2])
-	VUNPCKHPS(r[3], r[2], t[3])
-	u := avx2.vecs(4)
-	VUNPCKLPD(t[2], t[0], u[0])
-	VUNPCKHPD(t[2], t[0], u[1])
-	VUNPCKLPD(t[3], t[1], u[2])
-	VUNPCKHPD(t[3], t[1], u[3])
-	LEAQ(Mem{Base: dst, Index: dstStride, Scale: 4}, up)
-	for i := range u {
-		VMOVUPS(u[i].AsX(), rowMem([]reg.GPVirtual{dst}, dstStride, d3, i))
-		VEXTRACTF128(Imm(1), u[i], rowMem([]reg.GPVirtual{up}, dstStride, d3, i))
-	}
-	ADDQ(Imm(32), src)
-	LEAQ(Mem{Base: up, Index: dstStride, Scale: 4}, dst)
-	SUBQ(Imm(8), n)
-	JNZ(LabelRef("loop"))
 	VZEROUPPER()
 	RET()
 }

@@ -27,9 +27,9 @@ type Kernels struct {
 	mr    int // most rows of a tile
 	wide  int // most rows of a tile of 32 columns; tiles of more rows have 16
 	tile  [maxRows + 1]tileFunc
-	rows  pack4Func // nil: plain Go
-	pairs bool      // tiles prefetch in two streams; see tileFunc
-	many  int       // least rows of a tile that may prefetch for four inputs at a time; 0: none
+	turn  []turnFunc // by rows; nil: plain Go
+	pairs bool       // tiles prefetch in two streams; see tileFunc
+	many  int        // least rows of a tile that may prefetch for four inputs at a time; 0: none
 	side  packRowsFunc
 
 	fused [2]fusedTiles // formats that the tiles can also read as they are
@@ -61,9 +61,9 @@ const maxRows = 14 // of a tile, over all instruction sets
 // line for four inputs, nextStep bytes further with every four, if apart is 0.
 type tileFunc func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 
-// pack4Func writes dst[i·dstStride/4 + r] = src[r·srcStride/4 + i] for r < 4
-// and i < n; n is a multiple of 8; strides are in bytes.
-type pack4Func func(dst *float32, dstStride int, src *float32, srcStride int, n int)
+// turnFunc writes dst[i·dstStride/4 + r] = src[r·srcStride/4 + i] for r < rows and i < n;
+// n is a positive multiple of 4; strides are in bytes.
+type turnFunc func(dst *float32, dstStride int, src *float32, srcStride int, rows, n int)
 
 // packRowsFunc writes dst[i·dstStride/4 + r] = src[i·srcStride/4 + r] for r < width,
 // 1 to 16, and i < n, n > 0, in order; up to i = n-1 it may write 16 floats for a row.

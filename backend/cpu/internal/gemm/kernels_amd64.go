@@ -4,17 +4,27 @@ package gemm
 
 import "samebit/backend/cpu/internal/isa"
 
+var (
+	turnsAVX2   = []turnFunc{2: turn4AVX2, 3: turn4AVX2, 4: turn4AVX2, 5: turn8AVX2, 6: turn8AVX2, 7: turn8AVX2, 8: turn8AVX2}
+	turnsAVX512 = []turnFunc{
+		1: turn4AVX512, 2: turn4AVX512, 3: turn4AVX512, 4: turn4AVX512,
+		5: turn8AVX512, 6: turn8AVX512, 7: turn8AVX512, 8: turn8AVX512,
+		9: turn12AVX512, 10: turn12AVX512, 11: turn12AVX512, 12: turn12AVX512,
+		13: turn16AVX512, 14: turn16AVX512, 15: turn16AVX512, 16: turn16AVX512,
+	}
+)
+
 func native(s isa.Set) (*Kernels, bool) {
 	switch s {
 	case isa.AVX2:
-		return &Kernels{mr: 6, wide: 3, rows: pack4AVX2, pairs: true, many: 4, side: packRows, tile: [maxRows + 1]tileFunc{
+		return &Kernels{mr: 6, wide: 3, turn: turnsAVX2, pairs: true, many: 4, side: packRows, tile: [maxRows + 1]tileFunc{
 			1: tile1AVX2, 2: tile2AVX2, 3: tile3AVX2, 4: tile4AVX2, 5: tile5AVX2, 6: tile6AVX2,
 		}, fused: [2]fusedTiles{
 			{name: "bf16", step: 8, panelStep: 32, tile: [maxRows + 1]tileFunc{1: tileBF161AVX2, 2: tileBF162AVX2, 3: tileBF163AVX2, 4: tileBF164AVX2, 5: tileBF165AVX2, 6: tileBF166AVX2}},
 			{name: "f16", step: 16, panelStep: 32, tile: [maxRows + 1]tileFunc{1: tileF161AVX2, 2: tileF162AVX2, 3: tileF163AVX2, 4: tileF164AVX2, 5: tileF165AVX2, 6: tileF166AVX2}},
 		}}, true
 	case isa.AVX512:
-		return &Kernels{mr: 14, wide: 14, rows: pack4AVX2, pairs: true, many: 12, side: packRowsAVX512, tile: [maxRows + 1]tileFunc{
+		return &Kernels{mr: 14, wide: 14, turn: turnsAVX512, pairs: true, many: 12, side: packRowsAVX512, tile: [maxRows + 1]tileFunc{
 			1: tile1AVX512, 2: tile2AVX512, 3: tile3AVX512, 4: tile4AVX512, 5: tile5AVX512, 6: tile6AVX512, 7: tile7AVX512,
 			8: tile8AVX512, 9: tile9AVX512, 10: tile10AVX512, 11: tile11AVX512, 12: tile12AVX512, 13: tile13AVX512, 14: tile14AVX512,
 		}, fused: [2]fusedTiles{

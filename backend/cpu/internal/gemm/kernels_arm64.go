@@ -12,7 +12,7 @@ func native(s isa.Set) (*Kernels, bool) {
 	if s != isa.NEON {
 		return nil, false
 	}
-	return &Kernels{mr: 6, rows: pack4NEON, side: packRows, tile: [maxRows + 1]tileFunc{
+	return &Kernels{mr: 6, turn: []turnFunc{4: pack4Func(pack4NEON).turn}, side: packRows, tile: [maxRows + 1]tileFunc{
 		1: tile1NEON, 2: tile2NEON, 3: tile3NEON, 4: tile4NEON, 5: tile5NEON, 6: tile6NEON,
 	}, fused: [2]fusedTiles{
 		{name: "bf16", step: 8, panelStep: 32, tile: [maxRows + 1]tileFunc{1: tileBF161NEON, 2: tileBF162NEON, 3: tileBF163NEON, 4: tileBF164NEON, 5: tileBF165NEON, 6: tileBF166NEON}},
@@ -33,6 +33,13 @@ func nativeFormat(s isa.Set, dt DType) format {
 			pack: func(dst, src *byte, stride, n int) { packHalfNEON(dst, src, 2*stride, stride, n) }}
 	}
 	return format{gemv: []gemvKernel{{2, gemvF32x2NEON}, {1, gemvF32x1NEON}}, pack: packF32NEON, packStep: 16}
+}
+
+// pack4Func is a turnFunc for four rows.
+type pack4Func func(dst *float32, dstStride int, src *float32, srcStride int, n int)
+
+func (f pack4Func) turn(dst *float32, dstStride int, src *float32, srcStride int, _, n int) {
+	f(dst, dstStride, src, srcStride, n)
 }
 
 // packF32NEON packs 16 inputs at a time, a cache line of every row.

@@ -43,10 +43,35 @@ func packNarrowAVX512(dst *byte, src *byte, stride int, n int) bool
 //go:noescape
 func packF32CachedAVX512(dst *byte, src *byte, stride int, n int)
 
-// pack4AVX2 is a pack4Func; n > 0.
+// turn4AVX512 is a turnFunc for 1 to 4 rows.
 //
 //go:noescape
-func pack4AVX2(dst *float32, dstStride int, src *float32, srcStride int, n int)
+func turn4AVX512(dst *float32, dstStride int, src *float32, srcStride int, rows int, n int)
+
+// turn8AVX512 is a turnFunc for 5 to 8 rows.
+//
+//go:noescape
+func turn8AVX512(dst *float32, dstStride int, src *float32, srcStride int, rows int, n int)
+
+// turn12AVX512 is a turnFunc for 9 to 12 rows.
+//
+//go:noescape
+func turn12AVX512(dst *float32, dstStride int, src *float32, srcStride int, rows int, n int)
+
+// turn16AVX512 is a turnFunc for 13 to 16 rows.
+//
+//go:noescape
+func turn16AVX512(dst *float32, dstStride int, src *float32, srcStride int, rows int, n int)
+
+// turn4AVX2 is a turnFunc for 2 to 4 rows.
+//
+//go:noescape
+func turn4AVX2(dst *float32, dstStride int, src *float32, srcStride int, rows int, n int)
+
+// turn8AVX2 is a turnFunc for 4 to 8 rows.
+//
+//go:noescape
+func turn8AVX2(dst *float32, dstStride int, src *float32, srcStride int, rows int, n int)
 
 // packRowsAVX512 is a packRowsFunc.
 //

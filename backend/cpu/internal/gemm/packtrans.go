@@ -28,26 +28,39 @@ func (ks *Kernels) packTransTile(dst, a []float32, lda, rows, k int) {
 	side(&dst[0], rows*4, &a[0], lda*4, rows, k)
 }
 
-// Turn writes dst[i·ldd + r] = src[r·lds + i] for r < rows and i < k, as many inputs at a
-// time as fit the first-level cache turned: groups of four rows write the same lines one
-// after the other.
+// Turn writes dst[i·ldd + r] = src[r·lds + i] for r < rows and i < k.
 func (ks *Kernels) Turn(dst []float32, ldd int, src []float32, lds, rows, k int) {
-	fast := k &^ 7
-	if ks.rows == nil || rows < 4 {
-		fast = 0
+	most, least := len(ks.turn)-1, 1
+	for least <= most && ks.turn[least] == nil {
+		least++
 	}
-	for k0 := 0; k0 < fast; k0 += kb {
-		n := min(kb, fast-k0)
-		for r := 0; r < rows; r += 4 {
-			r := min(r, rows-4) // the last four rows, some of them again
-			_, _ = dst[(k0+n-1)*ldd+r+3], src[(r+3)*lds+k0+n-1]
-			ks.rows(&dst[k0*ldd+r], ldd*4, &src[r*lds+k0], lds*4, n)
+	if rows < least || least > most || k < 4 {
+		for r := range rows {
+			for i := range k {
+				dst[i*ldd+r] = src[r*lds+i]
+			}
 		}
+		return
 	}
-	for r := range rows {
-		for i := fast; i < k; i++ {
-			dst[i*ldd+r] = src[r*lds+i]
+	_, _ = dst[(k-1)*ldd+rows-1], src[(rows-1)*lds+k-1]
+	block := k
+	if rows > most { // calls for other rows write the same lines
+		block = kb
+	}
+	for k0 := 0; k0 < k; {
+		n := min(block, k-k0) &^ 3
+		if n == 0 {
+			k0, n = k-4, 4 // the last four inputs, some of them again
 		}
+		for r := 0; r < rows; {
+			m := min(most, rows-r)
+			if m < least {
+				r, m = rows-least, least // likewise rows
+			}
+			ks.turn[m](&dst[k0*ldd+r], ldd*4, &src[r*lds+k0], lds*4, m, n)
+			r += m
+		}
+		k0 += n
 	}
 }
 
