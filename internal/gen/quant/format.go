@@ -70,8 +70,3 @@ func (f format) half() int {
 
 // block is the size of 128 inputs.
 func (f format) block() int { return f.head() + 4*(f.chunkHead()+2*f.half()) }
-
-// tiles says whether the format has tiles in a form: where two planes are put together,
-// forming weights twice over half a panel costs what tiles save (Q6_K with AVX2: 1.0 to
-// 1.08 of the speed without).
-func (f format) tiles(in form) bool { return in == wide || in == avx2 && f.hi == 0 }

@@ -49,7 +49,7 @@ var (
 // scales of the two vectors lie in 16-23, a block's head as floats in 2, 3, 6 and 7 (3 %).
 // Each line is prefetched two blocks ahead, in AVX2 as well: on Emerald Rapids gemv from
 // memory is 1.4 (Q2_K) to 1.8 times as fast by it, and with AVX2 1.2 to 1.5 times; from L2
-// it makes no difference. Some formats need no conversion (bits).
+// it makes no difference. Some formats need no conversion (bits), nor does AVX2 (shuffles).
 //
 // A tile of up to four rows of inputs walks two vectors, with AVX2 half a panel at a time:
 // 0-7 are its chains, 8 and 9 minima, 10 and 11 four weights' bytes. The second half finds
@@ -58,10 +58,12 @@ type walker struct {
 	form
 	f     format
 	chain bool
-	rows  int // of inputs, in the order of package gemm's tiles; 0: one, or none
-	nv    int // vectors of weights walked together
+	exact bool // shuffles in spite of minima
+	rows  int  // of inputs, in the order of package gemm's tiles; 0: one, or none
+	nv    int  // vectors of weights walked together
 
 	group                   reg.Register // first row of the vectors, where these are not the whole panel
+	bytes                   reg.Register // 4·group, where planes are walked by pointers
 	p, z, head, x, y, table reg.Register
 	constants               map[string]Op
 }
@@ -114,7 +116,7 @@ func (w *walker) tile() {
 	for i := range w.rows * w.nv {
 		VXORPS(w.acc(i), w.acc(i), w.acc(i))
 	}
-	w.block(chunks)
+	w.blocks(chunks)
 	Comment("dst = src + acc")
 	Load(Param("src"), from)
 	Load(Param("dst"), to)
@@ -187,6 +189,26 @@ func (w *walker) at(base reg.Register, disp, v, elem int) Mem {
 	return m
 }
 
+// plane addresses vector v of the planes at disp from p.
+func (w *walker) plane(disp, v int) Mem {
+	if w.pointers() {
+		return Mem{Base: w.p, Disp: disp + v*w.lanes*4}
+	}
+	return w.at(w.p, disp, v, 4)
+}
+
+// output addresses the weights of vector v at disp that expand stores.
+func (w *walker) output(disp, v int) Mem {
+	if w.pointers() {
+		return Mem{Base: w.y, Disp: disp}
+	}
+	return w.at(w.y, disp, v, 4)
+}
+
+// pointers says whether p, and y of expand, lie at the first of the rows walked rather than
+// the panel's: VEX instructions of three operands take two micro-operations with an index.
+func (w *walker) pointers() bool { return !w.evex && !w.whole() }
+
 // scaleAt is where D·2⁻⁸ᵖ of vector v lies.
 func (w *walker) scaleAt(v, p int) Op {
 	switch {
@@ -222,6 +244,14 @@ func (w *walker) constant(bits uint32) Op {
 	}
 	w.constants[key] = op
 	return op
+}
+
+// lowMask is where AVX2 code has the mask of the first plane's bits when it puts two together.
+func (w *walker) lowMask() Op {
+	if w.chain {
+		return w.codeMask()
+	}
+	return w.constant(w.low())
 }
 
 // vector is a vector of equal 32-bit values in memory.
@@ -265,7 +295,11 @@ func (w *walker) body() {
 		XORQ(w.group, w.group)
 		Label("group")
 		MOVQ(block, w.p)
-		MOVQ(dst, w.y)
+		if w.pointers() {
+			LEAQ(Mem{Base: dst, Index: w.group, Scale: 4}, w.y)
+		} else {
+			MOVQ(dst, w.y)
+		}
 		MOVQ(rest, chunks)
 		w.block(chunks)
 		ADDQ(Imm(uint64(w.lanes)), w.group)
@@ -285,7 +319,7 @@ func (w *walker) body() {
 	CMPQ(rest, chunks)
 	CMOVQLT(rest, chunks)
 	SUBQ(chunks, rest)
-	w.block(chunks)
+	w.blocks(chunks)
 	TESTQ(rest, rest)
 	JNZ(LabelRef("block"))
 	if w.bits() {
@@ -297,7 +331,11 @@ func (w *walker) body() {
 func (w *walker) prepare() {
 	f := w.f
 	if w.lanes == 8 {
-		frame := AllocLocal(4*4*w.lanes*4 + 64)
+		size := 4*4*w.lanes*4 + 64
+		if !w.evex {
+			size += 2 * 4 * w.lanes * 4 // heads
+		}
+		frame := AllocLocal(size)
 		LEAQ(frame, w.table)
 		ADDQ(Imm(63), w.table)
 		ANDQ(I32(-64), w.table)
@@ -330,10 +368,25 @@ func (w *walker) total(v int) Mem { return Mem{Base: w.y, Disp: v * w.lanes % wi
 
 // label is that of a loop over the vectors walked together.
 func (w *walker) label(name string) string {
-	if w.nv*w.lanes > width {
+	switch {
+	case w.nv*w.lanes > width:
 		return name + "OfPair"
+	case w.exact:
+		return name + "Exact"
 	}
 	return name
+}
+
+// minima says whether some minima allow shuffles and some do not.
+func (w *walker) minima() bool { return !w.evex && w.chain && w.f.min }
+
+// blocks walks the chunks of one block in the way its head allows.
+func (w *walker) blocks(chunks reg.Register) {
+	if w.minima() && w.f.head() > 0 {
+		w.either(w.p, func() { w.block(chunks) })
+	} else {
+		w.block(chunks)
+	}
 }
 
 // block walks the chunks of one block.
@@ -342,6 +395,11 @@ func (w *walker) block(chunks reg.Register) {
 		for v := range w.nv {
 			VXORPS(w.acc(v), w.acc(v), w.acc(v))
 		}
+	}
+	if w.pointers() {
+		w.bytes = GP64()
+		MOVQ(w.group, w.bytes)
+		SHLQ(Imm(2), w.bytes)
 	}
 	if w.f.head() > 0 {
 		MOVQ(w.p, w.head)
@@ -352,13 +410,19 @@ func (w *walker) block(chunks reg.Register) {
 		}
 		for at := 0; at < w.f.head() && w.heads(); at += 64 {
 			for v := range w.nv {
-				VCVTPH2PS(w.at(w.head, at, v, 2), w.headed(at, v))
+				w.widen(at, v)
 			}
 		}
 		ADDQ(U32(uint32(w.f.head())), w.p)
 	}
+	if w.pointers() {
+		ADDQ(w.bytes, w.p)
+	}
 	Label(w.label("chunk"))
 	MOVQ(w.p, w.z)
+	if w.pointers() {
+		SUBQ(w.bytes, w.z)
+	}
 	if w.rows == 0 || w.lanes == 16 {
 		for at := 0; at < w.f.chunkHead(); at += 64 {
 			for block := 0; block < w.nv; block += width / w.lanes {
@@ -367,7 +431,11 @@ func (w *walker) block(chunks reg.Register) {
 		}
 	}
 	ADDQ(U32(uint32(w.f.chunkHead())), w.p)
-	w.halves()
+	if w.minima() && w.f.scale == plain {
+		w.either(w.z, w.halves)
+	} else {
+		w.halves()
+	}
 	DECQ(chunks)
 	JNZ(LabelRef(w.label("chunk")))
 	if w.chain && w.rows == 0 {
@@ -444,14 +512,23 @@ func (w *walker) prefetch(m Mem, v int) {
 func (w *walker) quad(h, f, v int) {
 	q, t := w.q(v), w.v(15)
 	if f%(8/w.f.width) == 0 {
-		w.prefetch(w.at(w.p, f*w.f.width/8*128, v, 4), v)
+		w.prefetch(w.plane(f*w.f.width/8*128, v), v)
 	}
 	if w.f.width == 8 {
-		w.shifted(w.at(w.p, f*128, v, 4), 0, q)
+		w.shifted(w.plane(f*128, v), 0, q)
 		return
 	}
 	per := 8 / w.f.width // quads in a dword
-	w.shifted(w.at(w.p, f/per*128, v, 4), f%per*w.f.width, q)
+	switch {
+	case w.evex || f%per > 0 && w.f.hi > 0:
+		w.shifted(w.plane(f/per*128, v), f%per*w.f.width, q)
+	case f%per > 0:
+		VPSRLD(Imm(uint64(w.f.width)), q, q)
+	case w.f.hi == 0:
+		VMOVDQU(w.plane(f/per*128, v), q)
+	default:
+		VPAND(w.plane(f/per*128, v), w.lowMask(), q)
+	}
 	switch w.f.hi {
 	case 0:
 		return
@@ -459,16 +536,17 @@ func (w *walker) quad(h, f, v int) {
 		w.shifted(w.at(w.z, w.f.bitPlane(), v, 4), 4*h+f-w.f.width, t)
 	case 2:
 		if f == 0 {
-			w.prefetch(w.at(w.p, 64*w.f.width, v, 4), v)
+			w.prefetch(w.plane(64*w.f.width, v), v)
 		}
-		w.shifted(w.at(w.p, 64*w.f.width, v, 4), 2*f-w.f.width, t)
+		w.shifted(w.plane(64*w.f.width, v), 2*f-w.f.width, t)
 	}
-	low := w.constant(w.low())
 	if w.evex {
-		VPTERNLOGD(Imm(0xe4), low, t, q) // low ? q : t
+		VPTERNLOGD(Imm(0xe4), w.constant(w.low()), t, q) // low ? q : t
 		return
 	}
-	VPAND(low, q, q)
+	if f%per > 0 {
+		VPAND(w.lowMask(), q, q)
+	}
 	VPAND(w.constant(w.high()), t, t)
 	VPOR(t, q, q)
 }
@@ -483,13 +561,25 @@ func (w *walker) half(h int) {
 		w.scales(h)
 	}
 	for f := range 4 {
-		for v := range w.nv {
-			w.quad(h, f, v)
+		if w.shuffles() {
+			w.codes(h, f)
+		} else {
+			if w.f.hi > 0 && !w.evex && w.chain {
+				VMOVDQU(w.vector(w.low()), w.v(13))
+			}
+			for v := range w.nv {
+				w.quad(h, f, v)
+			}
 		}
 		for p := range 4 {
 			k := 4*f + p
 			if w.chain && w.rows == 0 {
 				VBROADCASTSS(Mem{Base: w.x, Disp: 4 * k}, w.v(12))
+			}
+			if w.shuffles() {
+				w.shuffled(f, p)
+				w.multiply(k, p)
+				continue
 			}
 			var mask Op
 			if w.f.width < 8 || p < 3 {
@@ -524,18 +614,23 @@ func (w *walker) half(h int) {
 				if w.chain {
 					VFMADD231PS(w.v(12), w.temporary(v, p), w.acc(v))
 				} else {
-					VMOVUPS(w.temporary(v, p), w.at(w.y, k*128, v, 4))
+					VMOVUPS(w.temporary(v, p), w.output(k*128, v))
 				}
 			})
-			for r := range w.rows {
-				VBROADCASTSS(Mem{Base: w.x, Disp: 4 * (k*w.rows + r)}, w.v(12))
-				for v := range w.nv {
-					VFMADD231PS(w.v(12), w.temporary(v, p), w.acc(r*w.nv+v))
-				}
-			}
+			w.multiply(k, p)
 		}
 	}
 	w.advance()
+}
+
+// multiply adds a tile's products of input k, whose weights are of byte p.
+func (w *walker) multiply(k, p int) {
+	for r := range w.rows {
+		VBROADCASTSS(Mem{Base: w.x, Disp: 4 * (k*w.rows + r)}, w.v(12))
+		for v := range w.nv {
+			VFMADD231PS(w.v(12), w.temporary(v, p), w.acc(r*w.nv+v))
+		}
+	}
 }
 
 // advance goes to the next half.

@@ -15,6 +15,10 @@ func (w *walker) scales(h int) {
 		w.bitScales()
 		return
 	}
+	if w.shuffles() {
+		w.shuffleScales(h)
+		return
+	}
 	var steps []func(v int)
 	add := func(more ...func(v int)) { steps = append(steps, more...) }
 	// times adds the steps of dst = float(small)·half, the latter from the head at disp.
@@ -23,7 +27,7 @@ func (w *walker) scales(h int) {
 			VCVTDQ2PS(w.small(v), w.small(v))
 		})
 		if w.heads() {
-			add(func(v int) { VMULPS(w.small(v), w.headed(disp, v), dst(v)) })
+			add(func(v int) { VMULPS(w.headed(disp, v), w.small(v), dst(v)) })
 			return
 		}
 		add(func(v int) {
@@ -60,11 +64,33 @@ func (w *walker) scales(h int) {
 }
 
 // heads says whether the halves of a head are widened once per block: where registers are
-// left for them.
-func (w *walker) heads() bool { return w.lanes == 16 && w.rows == 0 }
+// left for them, and with AVX2, whose products take them from memory.
+func (w *walker) heads() bool { return !w.evex || w.lanes == 16 && w.rows == 0 }
 
 // headed is where the halves of a head at disp (0 or 64) then lie.
-func (w *walker) headed(disp, v int) reg.VecPhysical { return w.v(2 + disp/16 + v) }
+func (w *walker) headed(disp, v int) Op {
+	if !w.evex {
+		return Mem{Base: w.table, Disp: (16 + disp/16 + v) * w.lanes * 4}
+	}
+	return w.v(2 + disp/16 + v)
+}
+
+// widen converts the halves of a head at disp; a D of shuffled codes becomes D·2⁸.
+func (w *walker) widen(disp, v int) {
+	to := w.headed(disp, v)
+	r, ok := to.(reg.VecPhysical)
+	if !ok {
+		r = w.v(14)
+	}
+	VCVTPH2PS(w.at(w.head, disp, v, 2), r)
+	if ok {
+		return
+	}
+	if w.shuffles() && disp == 0 {
+		VMULPS(w.vector(math.Float32bits(0x1p8)), r, r)
+	}
+	VMOVUPS(r, to)
+}
 
 // small is a temporary of vector v for its byte scales.
 func (w *walker) small(v int) reg.VecPhysical { return w.temporary(v, 1-v&1) }

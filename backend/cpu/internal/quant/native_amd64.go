@@ -61,19 +61,19 @@ func avx2(t blockq.Type) kernels {
 	case blockq.Q4_1:
 		return kernels{expand: expandQ4_1AVX2, gemv: gemvQ4_1AVX2, tile: tiles{tileQ4_1_2AVX2, tileQ4_1_3AVX2, tileQ4_1_4AVX2}}
 	case blockq.Q5_0:
-		return kernels{expand: expandQ5_0AVX2, gemv: gemvQ5_0AVX2}
+		return kernels{expand: expandQ5_0AVX2, gemv: gemvQ5_0AVX2, tile: tiles{tileQ5_0_2AVX2, tileQ5_0_3AVX2, tileQ5_0_4AVX2}}
 	case blockq.Q5_1:
-		return kernels{expand: expandQ5_1AVX2, gemv: gemvQ5_1AVX2}
+		return kernels{expand: expandQ5_1AVX2, gemv: gemvQ5_1AVX2, tile: tiles{tileQ5_1_2AVX2, tileQ5_1_3AVX2, tileQ5_1_4AVX2}}
 	case blockq.Q2_K:
 		return kernels{expand: expandQ2_KAVX2, gemv: gemvQ2_KAVX2, tile: tiles{tileQ2_K_2AVX2, tileQ2_K_3AVX2, tileQ2_K_4AVX2}}
 	case blockq.Q3_K:
-		return kernels{expand: expandQ3_KAVX2, gemv: gemvQ3_KAVX2}
+		return kernels{expand: expandQ3_KAVX2, gemv: gemvQ3_KAVX2, tile: tiles{tileQ3_K_2AVX2, tileQ3_K_3AVX2, tileQ3_K_4AVX2}}
 	case blockq.Q4_K:
 		return kernels{expand: expandQ4_KAVX2, gemv: gemvQ4_KAVX2, tile: tiles{tileQ4_K_2AVX2, tileQ4_K_3AVX2, tileQ4_K_4AVX2}}
 	case blockq.Q5_K:
-		return kernels{expand: expandQ5_KAVX2, gemv: gemvQ5_KAVX2}
+		return kernels{expand: expandQ5_KAVX2, gemv: gemvQ5_KAVX2, tile: tiles{tileQ5_K_2AVX2, tileQ5_K_3AVX2, tileQ5_K_4AVX2}}
 	case blockq.Q6_K:
-		return kernels{expand: expandQ6_KAVX2, gemv: gemvQ6_KAVX2}
+		return kernels{expand: expandQ6_KAVX2, gemv: gemvQ6_KAVX2, tile: tiles{tileQ6_K_2AVX2, tileQ6_K_3AVX2, tileQ6_K_4AVX2}}
 	}
 	return kernels{}
 }

@@ -89,6 +89,21 @@ func expandQ5_0AVX2(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ5_0AVX2(y *float32, x *float32, panel *byte, chunks int)
 
+// tileQ5_0_2AVX2 is a tileFunc of Q5_0 for 2 rows.
+//
+//go:noescape
+func tileQ5_0_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_0_3AVX2 is a tileFunc of Q5_0 for 3 rows.
+//
+//go:noescape
+func tileQ5_0_3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_0_4AVX2 is a tileFunc of Q5_0 for 4 rows.
+//
+//go:noescape
+func tileQ5_0_4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
 // expandQ5_1AVX2 writes the weights of up to 4 chunks of 32 inputs of a Q5_1 panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -98,6 +113,21 @@ func expandQ5_1AVX2(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ5_1AVX2(y *float32, x *float32, panel *byte, chunks int)
+
+// tileQ5_1_2AVX2 is a tileFunc of Q5_1 for 2 rows.
+//
+//go:noescape
+func tileQ5_1_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_1_3AVX2 is a tileFunc of Q5_1 for 3 rows.
+//
+//go:noescape
+func tileQ5_1_3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_1_4AVX2 is a tileFunc of Q5_1 for 4 rows.
+//
+//go:noescape
+func tileQ5_1_4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 
 // expandQ2_KAVX2 writes the weights of up to 4 chunks of 32 inputs of a Q2_K panel as dst[32·chunks][32].
 //
@@ -134,6 +164,21 @@ func expandQ3_KAVX2(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ3_KAVX2(y *float32, x *float32, panel *byte, chunks int)
 
+// tileQ3_K_2AVX2 is a tileFunc of Q3_K for 2 rows.
+//
+//go:noescape
+func tileQ3_K_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ3_K_3AVX2 is a tileFunc of Q3_K for 3 rows.
+//
+//go:noescape
+func tileQ3_K_3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ3_K_4AVX2 is a tileFunc of Q3_K for 4 rows.
+//
+//go:noescape
+func tileQ3_K_4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
 // expandQ4_KAVX2 writes the weights of up to 4 chunks of 32 inputs of a Q4_K panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -169,6 +214,21 @@ func expandQ5_KAVX2(dst *float32, block *byte, chunks int)
 //go:noescape
 func gemvQ5_KAVX2(y *float32, x *float32, panel *byte, chunks int)
 
+// tileQ5_K_2AVX2 is a tileFunc of Q5_K for 2 rows.
+//
+//go:noescape
+func tileQ5_K_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_K_3AVX2 is a tileFunc of Q5_K for 3 rows.
+//
+//go:noescape
+func tileQ5_K_3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ5_K_4AVX2 is a tileFunc of Q5_K for 4 rows.
+//
+//go:noescape
+func tileQ5_K_4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
 // expandQ6_KAVX2 writes the weights of up to 4 chunks of 32 inputs of a Q6_K panel as dst[32·chunks][32].
 //
 //go:noescape
@@ -178,3 +238,18 @@ func expandQ6_KAVX2(dst *float32, block *byte, chunks int)
 //
 //go:noescape
 func gemvQ6_KAVX2(y *float32, x *float32, panel *byte, chunks int)
+
+// tileQ6_K_2AVX2 is a tileFunc of Q6_K for 2 rows.
+//
+//go:noescape
+func tileQ6_K_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ6_K_3AVX2 is a tileFunc of Q6_K for 3 rows.
+//
+//go:noescape
+func tileQ6_K_3AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
+
+// tileQ6_K_4AVX2 is a tileFunc of Q6_K for 4 rows.
+//
+//go:noescape
+func tileQ6_K_4AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)

@@ -7,16 +7,12 @@ import (
 	"samebit/internal/blockq"
 )
 
-// Every finite scale of Q4_0 and Q5_0 with every code: one input is 1 and the others
+// Every finite scale of Q8_0, Q4_0 and Q5_0 with every code: one input is 1 and the others
 // 0, so that Gemv gives the weight itself. Kernels form these weights in steps that are
 // exact for each scale and code.
 func TestEveryScale(t *testing.T) {
 	const k, panels = 32, 1 << 16 / 32
-	for _, ty := range []blockq.Type{blockq.Q4_0, blockq.Q5_0} {
-		off := 8
-		if ty == blockq.Q5_0 {
-			off = 16
-		}
+	for ty, off := range map[blockq.Type]int{blockq.Q8_0: 128, blockq.Q4_0: 8, blockq.Q5_0: 16} {
 		code := func(row, i int) int { return (row + i) % (2 * off) }
 		stride := ty.RowBytes(k)
 		src := make([]byte, panels*32*stride)
@@ -30,6 +26,10 @@ func TestEveryScale(t *testing.T) {
 			low := row[stride-16:]
 			for i := range k {
 				q := code(h, i)
+				if ty == blockq.Q8_0 {
+					row[2+i] = byte(q - off)
+					continue
+				}
 				low[i%16] |= byte(q & 15 << (i / 16 * 4))
 				if ty == blockq.Q5_0 {
 					row[2+i/8] |= byte(q >> 4 << (i % 8))

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// shuffles says whether AVX2 code makes floats of codes by a byte shuffle, without
+// conversion. A lane of 16 bytes that holds codes and one byte of a constant gives any four
+// of the codes as floats: the constant is the upper byte, with the sign and all but the last
+// bit of the exponent, and the code a lower one. With the constant 0x3f and a code of at most
+// 7 bits in byte 2 the float is v = 1/2 + q·2⁻⁸, and the weight
+//
+//	D·(q - off) = (D·2⁸)·v - D·(128 + off),
+//
+// one fused step of exact operands: D has at most 18 bits, and 128 + off at most 6 without
+// its factors of two. An eighth bit would reach the exponent, so codes of Q8_0, and those of
+// Q4_0 that are the upper halves of bytes and stay there, go into byte 1, where D has 11
+// bits: v = 1/2 + q·2⁻¹⁶ and, with the constant 0x41, v = 8 + q·2⁻⁸.
+//
+// With minima the same holds of D·128 + M where the halves these come from have exponents
+// of like size. Both are integers below 2¹⁷·63/64 (scales have 6 bits) by a power of two, so
+// that the sum fits 24 bits if the exponent of the minimum is 0 to 14 above that of the scale:
+// in Qwen3-0.6B in Q4_K_M it is 2 to 4. Where a row has another, conversions are used.
+//
+// Registers: D·2⁸ (Q8_0: D·2¹⁶) where minima lie else, and what is taken off in memory or,
+// in tiles that leave some, in registers; 13, in tiles 14, the mask; 15, in tiles 12, the
+// index; 13 a vector of constants.
+//
+// A conversion has the two units of products, a shuffle a third one too: on Emerald Rapids
+// gemv from L2 is 1.08 to 1.2 times as fast by it and tiles are 1.05 to 1.2 times, with two
+// planes 1.2 to 1.3 times as expand and tiles of floats. An index in memory takes that back,
+// and what is taken off in memory costs tiles 2 to 4 %, as only two instructions that load
+// and compute run in a cycle. Hence tiles do not take inputs from memory either: four rows
+// as rotated vectors, without broadcasts, have fewer micro-operations and 0.84 of the speed.
+func (w *walker) shuffles() bool { return !w.evex && w.chain && (!w.f.min || w.exact) }
+
+// either emits walk, of what has its halves of d and of minima at from, with shuffles for
+// where these are exact and without.
+func (w *walker) either(from reg.Register, walk func()) {
+	var apart [2]reg.VecPhysical
+	for i := range apart {
+		d, min := w.v(12+2*i), w.v(13+2*i) // of 16 rows
+		VMOVDQU(w.vector(0x7c007c00), d)
+		VPAND(Mem{Base: from, Disp: 64 + 32*i}, d, min)
+		VPAND(Mem{Base: from, Disp: 32 * i}, d, d)
+		VPSUBW(d, min, d)
+		VPSUBUSW(w.vector(14*0x04000400), d, d) // 0 where the difference is 0 to 14
+		apart[i] = d
+	}
+	VPOR(apart[0], apart[1], apart[0])
+	VPTEST(apart[0], apart[0])
+	JZ(LabelRef("exact"))
+	walk()
+	JMP(LabelRef("walked"))
+	Label("exact")
+	w.exact = true
+	walk()
+	w.exact = false
+	Label("walked")
+}
+
+const (
+	half8   = 0x3f // upper byte of 1/2
+	eight8  = 0x41 // of 8
+	nothing = 0x80 // index that shuffles a zero
+)
+
+// upper says whether the codes of quad f are upper halves of bytes and stay there.
+func (w *walker) upper(f int) bool {
+	return w.f.width == 4 && w.f.hi == 0 && !w.f.min && f&1 == 1
+}
+
+// codes puts the codes of quad f into the bytes of q; those of Q8_0 a shuffle takes from memory.
+func (w *walker) codes(h, f int) {
+	mask := w.codeMask()
+	switch {
+	case w.f.width == 8:
+		VMOVDQU(w.vector(half8*0x01010101), w.v(13))
+	case w.upper(f):
+		VMOVDQU(w.vector(^w.low()), mask)
+	default:
+		VMOVDQU(w.vector(w.low()), mask)
+	}
+	for v := range w.nv {
+		if w.f.hi > 0 {
+			w.quad(h, f, v)
+			continue
+		}
+		per := 8 / w.f.width
+		m := w.plane(f/per*128, v)
+		if f%per == 0 {
+			w.prefetch(m, v)
+		}
+		switch {
+		case w.f.width == 8:
+		case f%per == 0 || w.upper(f):
+			VPAND(m, mask, w.q(v))
+		default:
+			w.shifted(m, f%per*w.f.width, w.q(v))
+			VPAND(mask, w.q(v), w.q(v))
+		}
+	}
+	if w.upper(f) {
+		VMOVDQU(w.vector(eight8*0x01010101), w.v(13))
+	}
+}
+
+// shuffled forms the weights of byte p of quad f and, unless there are rows, multiplies by them.
+func (w *walker) shuffled(f, p int) {
+	index := w.v(15)
+	if w.rows > 0 {
+		index = w.v(12)
+	}
+	table, set := shuffle(p, 2, 0, true), 0
+	switch {
+	case w.f.width == 8:
+		table = shuffle(p, 1, 3-p&2, true)
+	case w.upper(f) && p == 0:
+		table, set = shuffle(p, 1, nothing, true), 1
+	case w.upper(f):
+		table, set = shuffle(p-1, 1, 15, false), 1
+	case p == 0:
+		table = shuffle(p, 2, nothing, true)
+	}
+	VMOVDQU(table, index)
+	for v := range w.nv {
+		q, t := w.q(v), w.v(14)
+		if w.rows > 0 {
+			t = w.temporary(v, p)
+		}
+		if w.f.width == 8 && p&1 == 0 { // constants to the other words
+			VPBLENDW(Imm([]uint64{0x55, 0, 0xaa}[p]), w.plane(f*128, v), w.v(13), q)
+		}
+		VPSHUFB(index, q, t)
+		switch {
+		case w.f.width == 8 || p > 0:
+		case w.upper(f):
+			VPOR(w.vector(eight8<<24), t, t)
+			VPALIGNR(Imm(1), q, w.v(13), q) // a constant comes in, byte 0 leaves
+		default:
+			VPOR(w.vector(half8<<24), t, t)
+			VPOR(w.vector(half8), q, q) // has all bits of a code
+		}
+		VFMSUB213PS(w.less(v, set), w.min(v), t)
+		if w.rows == 0 {
+			VFMADD231PS(w.v(12), t, w.acc(v))
+		}
+	}
+}
+
+var shuffleTables = map[string]Mem{}
+
+// shuffle is the index for byte from of each dword as byte to, below the byte constant, of
+// the dword or of the lane.
+func shuffle(from, to, constant int, ofDword bool) Mem {
+	name := fmt.Sprintf("avx2_shuffle_%d_%d_%d_%t", from, to, constant, ofDword)
+	m, ok := shuffleTables[name]
+	if !ok {
+		m = GLOBL(name, RODATA|NOPTR)
+		for i := range 8 {
+			r := uint32(4 * (i % 4))
+			c := uint32(constant)
+			if ofDword && constant != nothing {
+				c += r
+			}
+			d := uint32(nothing*0x010101) | c<<24
+			d &^= 0xff << (8 * to)
+			DATA(4*i, U32(d|(r+uint32(from))<<(8*to)))
+		}
+		shuffleTables[name] = m
+	}
+	return m
+}
+
+// less is where what is taken off by set lies: in tiles in a register, where one is left.
+func (w *walker) less(v, set int) Op {
+	switch n := 2*w.rows + 2*set + v; {
+	case w.rows > 0 && n < 8:
+		return w.v(n)
+	case w.rows == maxTile && n == 8 && (w.f.hi > 0 || w.f.min):
+		return w.v(13)
+	}
+	return w.scaleAt(v, set)
+}
+
+// codeMask is where codes finds its mask.
+func (w *walker) codeMask() reg.VecPhysical {
+	if w.rows > 0 && w.shuffles() {
+		return w.v(14)
+	}
+	return w.v(13)
+}
+
+// shuffleScales puts D·2⁸ or, for Q8_0, D·2¹⁶ where else minima lie, and what is taken off
+// into memory.
+func (w *walker) shuffleScales(h int) {
+	c := func(f float32) Mem { return w.vector(math.Float32bits(f)) }
+	for v := range w.nv {
+		d, less, scaled := w.v(14), w.v(15), w.min(v)
+		set := func(i int, of reg.VecPhysical, times float32) {
+			if r, ok := w.less(v, i).(reg.VecPhysical); ok {
+				VMULPS(c(times), of, r)
+				return
+			}
+			VMULPS(c(times), of, less)
+			VMOVUPS(less, w.less(v, i))
+		}
+		switch {
+		case w.f.scale == sub32:
+			VPMOVZXBD(w.at(w.z, 0, v, 1), d)
+			VPMOVZXBD(w.at(w.z, 32, v, 1), less)
+			VCVTDQ2PS(d, d)
+			VCVTDQ2PS(less, less)
+			VMULPS(w.headed(0, v), d, scaled)
+			VMULPS(w.headed(64, v), less, less)
+			VFMADD231PS(c(0.5), scaled, less)
+			VMOVUPS(less, w.less(v, 0))
+		case w.f.scale == nibbles:
+			VPMOVZXBD(w.at(w.z, 32*h, v, 1), less)
+			VPAND(w.vector(15), less, d)
+			VPSRLD(Imm(4), less, less)
+			VCVTDQ2PS(d, d)
+			VCVTDQ2PS(less, less)
+			VMULPS(w.headed(0, v), d, scaled)
+			VMULPS(w.headed(64, v), less, less)
+			VFMADD231PS(c(0.5), scaled, less)
+			VMOVUPS(less, w.less(v, 0))
+		case w.f.scale == sub16:
+			VPMOVSXBD(w.at(w.z, 32*h, v, 1), d)
+			VCVTDQ2PS(d, d)
+			VMULPS(w.headed(0, v), d, scaled)
+			set(0, scaled, (128+w.f.off)*0x1p-8)
+		case w.f.width == 8:
+			VCVTPH2PS(w.at(w.z, 0, v, 2), d)
+			VMULPS(c(0x1p16), d, scaled)
+			set(0, d, 0x1p15+w.f.off)
+		case w.f.min:
+			VCVTPH2PS(w.at(w.z, 0, v, 2), d)
+			VCVTPH2PS(w.at(w.z, 64, v, 2), less)
+			VMULPS(c(0x1p8), d, scaled)
+			VFMSUB231PS(c(0.5), scaled, less) // D·128 - m
+			VMOVUPS(less, w.less(v, 0))
+		default:
+			VCVTPH2PS(w.at(w.z, 0, v, 2), d)
+			VMULPS(c(0x1p8), d, scaled)
+			set(0, d, 0x1p7+w.f.off)
+			if w.f.hi == 0 {
+				set(1, d, 0x1p11+w.f.off)
+			}
+		}
+	}
+}
