@@ -472,7 +472,9 @@ func splitBody(s *stream, worker, chunk int) {
 	a := &s.attn
 	t := &a.tasks[chunk]
 	j := s.job(worker, t)
+	j.K, j.K16 = j.K[:min(t.b1, len(j.K))], j.K16[:min(t.b1, len(j.K16))] // the next page is another task's
 	tmp := s.tmp(worker, attn.ScratchSize(j.Rows, j.D))
+	s.dev.attn.Fetch(j, t.b0)
 	for b := t.b0; b < t.b1; b++ {
 		m, l, o := a.triples(t.seg, s.kvHeads(), t.head, b, j.Rows)
 		s.dev.attn.Partials(j, b, m, l, o, tmp)

@@ -89,17 +89,9 @@ func (m machine) score16(rows int) {
 	q0 := Load(Param("q").Base(), GP64()).(reg.GPVirtual)
 	k0 := Load(Param("k").Base(), GP64()).(reg.GPVirtual)
 	d := Load(Param("d"), GP64()).(reg.GPVirtual)
-	mode := m.ahead(rows)
-	var pf reg.GPVirtual
-	if mode == far {
-		pf = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
-	}
-	var f fetcher
-	if mode == near {
-		f = newFetcher()
-		bytes := GP64()
-		MOVQ(U32(row), bytes)
-		f.start(k0, d, bytes, aheadBytes/row)
+	var f *fetcher
+	if ahead(rows) {
+		f = newFetcher(2, false)
 	}
 	stride := GP64()
 	MOVQ(d, stride)
@@ -129,33 +121,17 @@ func (m machine) score16(rows int) {
 	CMOVQLT(left, count)
 	SUBQ(count, left)
 	steps := func(unroll int) {
-		if mode == near {
-			f.turn()
-		}
 		for u := range unroll {
-			for line := 0; line < strip; line += 64 {
-				switch {
-				case mode == near:
-					f.fetch(u*row + line)
-				case u*strip%64 == 0:
-					PREFETCHT1(Mem{Base: pf, Disp: u*strip + line})
-				}
-			}
 			m.step16(acc, mask,
 				func(w int) Mem { return Mem{Base: k, Disp: u*row + w*m.bytes()} },
 				func(r int) Mem { return q.at(r, u*4) })
 		}
 		ADDQ(U32(uint32(unroll*row)), k)
-		switch mode {
-		case near:
-			ADDQ(U32(uint32(unroll*strip)), f.at)
-		case far:
-			ADDQ(U32(uint32(unroll*strip)), pf)
-		}
 		q.advance(unroll * 4)
 	}
 	Comment("d is a multiple of 16")
 	Label("by4")
+	f.fetch(4 * strip / 64)
 	steps(4)
 	SUBQ(U32(4), count)
 	JNE(LabelRef("by4"))
@@ -176,9 +152,6 @@ func (m machine) score16(rows int) {
 	ADDQ(U32(uint32(strip)), k0)
 	DECQ(strips)
 	JNE(LabelRef("strip"))
-	if mode == near {
-		f.more(softmaxLines)
-	}
 	VZEROUPPER()
 	RET()
 }
@@ -192,13 +165,7 @@ func (m machine) pv16(rows int) {
 	p0 := Load(Param("p").Base(), GP64()).(reg.GPVirtual)
 	v0 := Load(Param("v").Base(), GP64()).(reg.GPVirtual)
 	left := Load(Param("d"), GP64()).(reg.GPVirtual)
-	mode := m.ahead(rows)
-	var pf reg.GPVirtual
-	if mode == far {
-		pf = Load(Param("next").Base(), GP64()).(reg.GPVirtual)
-	}
 	slots := Load(Param("hi"), GP64()).(reg.GPVirtual)
-	fac := Load(Param("fac").Base(), GP64()).(reg.GPVirtual)
 
 	vstride, ostride := GP64(), GP64()
 	MOVQ(left, ostride)
@@ -215,17 +182,11 @@ func (m machine) pv16(rows int) {
 	IMULQ(vstride, count)
 	ADDQ(count, v0)
 
-	var f fetcher
-	if mode == near {
-		f = newFetcher()
+	var f *fetcher
+	if ahead(rows) {
+		f = newFetcher(2, true)
 	}
-
-	// emit does n vectors; when left > last, others come after them.
-	emit := func(m machine, n int, label string, last int) {
-		if mode == near {
-			f.start(v0, slots, vstride, aheadBytes/(n*m.width*2))
-			f.strip(v0, n*m.width*2, left, last)
-		}
+	emit := func(m machine, n int, label string) {
 		mask := m.high()
 		acc := m.tileRegs(rows, n)
 		zero(acc)
@@ -233,22 +194,7 @@ func (m machine) pv16(rows int) {
 		MOVQ(p0, p)
 		MOVQ(slots, count)
 		Label(label + "slot")
-		if mode == near {
-			f.turn()
-		}
-		for line := 0; line < n*m.width*2; line += 64 {
-			if mode == near {
-				f.fetch(line)
-			} else {
-				PREFETCHT1(Mem{Base: pf, Disp: line})
-			}
-		}
-		switch mode {
-		case near:
-			ADDQ(vstride, f.at)
-		case far:
-			ADDQ(U32(uint32(n*m.width*2)), pf)
-		}
+		f.fetch((n*m.width*2 + 63) / 64)
 		m.step16(acc, mask,
 			func(w int) Mem { return Mem{Base: v, Disp: w * m.bytes()} },
 			func(r int) Mem { return Mem{Base: p, Disp: r * page * 4} })
@@ -257,6 +203,7 @@ func (m machine) pv16(rows int) {
 		DECQ(count)
 		JNE(LabelRef(label + "slot"))
 		Comment("o = (acc + 0)·be + o·al")
+		fac := Load(Param("fac").Base(), GP64()).(reg.GPVirtual)
 		plus0, al, be := m.vec(), m.vec(), m.vec()
 		clearReg(plus0)
 		for r := range acc {
@@ -287,7 +234,7 @@ func (m machine) pv16(rows int) {
 		Label(label)
 		SUBQ(U32(uint32(n*m.width)), left)
 		JLT(LabelRef(label + "end"))
-		emit(m, n, label, 0)
+		emit(m, n, label)
 		JMP(LabelRef(label))
 		Label(label + "end")
 		ADDQ(U32(uint32(n*m.width)), left)
@@ -295,12 +242,9 @@ func (m machine) pv16(rows int) {
 	}
 	if m.width == 16 {
 		Comment("the last 16 components")
-		emit(avx2, 2, "last", 16)
+		emit(avx2, 2, "last")
 	}
 	Label("done")
-	if mode == near {
-		f.more(pageLines)
-	}
 	VZEROUPPER()
 	RET()
 }

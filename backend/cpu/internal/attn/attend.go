@@ -144,6 +144,9 @@ func (j *Job) logMass(r int, m, l float32) {
 func (k *Kernels) all(j *Job, w *work, r0, n int, values bool) {
 	b0, b1 := j.blocks(r0, n)
 	sinks := (j.Sinks + Page - 1) / Page
+	if values && b0 < b1 {
+		k.Fetch(j, b0)
+	}
 	k.pass(j, w, r0, n, 0, min(sinks, b0), values)
 	k.pass(j, w, r0, n, b0, max(b1, sinks), values)
 }
@@ -208,7 +211,7 @@ func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values
 				step = 2
 			}
 			for e := 0; e < n; e += step {
-				k.mergePage(j, w, w.o[(r+i+e)*dp:], p[e*Page:], step, b, s, st[e+stAl:], ahead)
+				k.mergePage(j, w, w.o[(r+i+e)*dp:], p[e*Page:], step, b, s, st[e+stAl:], ahead && i+e == 0)
 			}
 		}
 		i += n
@@ -221,17 +224,11 @@ func (k *Kernels) scorePage(j *Job, w *work, r, rows, b int, values, ahead bool)
 	switch {
 	case j.K16 == nil:
 		key := j.K[b][:d*Page]
-		next := after(j.K, b, d, ahead)
-		if values {
-			next = j.V[b]
-		}
+		next := after(j.K, b, d, values, ahead)
 		k.score[rows](w.s, q, key, next, d)
 	case w.direct:
 		key := j.K16[b][:d*Page]
-		next := after(j.K16, b, d, ahead)
-		if values {
-			next = j.V16[b]
-		}
+		next := after(j.K16, b, d, values, ahead)
 		k.score16[rows](w.s, q, key, next, d)
 	default:
 		key := k.widened(w, 0, b, j.K16[b])
@@ -239,12 +236,36 @@ func (k *Kernels) scorePage(j *Job, w *work, r, rows, b int, values, ahead bool)
 	}
 }
 
-// after is the page that is read when page b is done, or b again.
-func after[E any](pages [][]E, b, d int, ahead bool) []E {
-	if ahead && len(pages[b+1]) >= d*Page {
-		return pages[b+1]
+// whole is a page whose values follow its keys in memory, or the keys alone.
+func whole[E any](keys []E, d int) []E {
+	if cap(keys) >= 2*d*Page {
+		return keys[:2*d*Page]
 	}
-	return pages[b]
+	return keys[:d*Page]
+}
+
+// Fetch prefetches page b, the first of those that a decode step reads; what reads a
+// page prefetches the next of the job.
+func (k *Kernels) Fetch(j *Job, b int) {
+	switch {
+	case k.fetch == nil || j.Rows > directMax:
+	case j.K16 == nil:
+		k.fetch(whole(j.K[b], j.D))
+	default:
+		k.fetch16(whole(j.K16[b], j.D))
+	}
+}
+
+// after is what is prefetched while page b is read: the next page, without values its
+// keys.
+func after[E any](pages [][]E, b, d int, values, ahead bool) []E {
+	switch {
+	case !ahead || len(pages[b+1]) < d*Page:
+		return pages[b] // which costs least
+	case values:
+		return whole(pages[b+1], d)
+	}
+	return pages[b+1][:d*Page]
 }
 
 // values is the V part of page b as float32.
@@ -262,9 +283,9 @@ func (k *Kernels) mergePage(j *Job, w *work, o, p []float32, n, b int, s seen, f
 	case s.end > 0:
 		k.pv[n](o, p, w.v, w.v, d, 0, hi-(s.end-s.gap), fac)
 	case j.K16 == nil:
-		k.pv[n](o, p, j.V[b][:d*Page], after(j.K, b, d, ahead), d, lo, hi, fac)
+		k.pv[n](o, p, j.V[b][:d*Page], after(j.K, b, d, true, ahead), d, lo, hi, fac)
 	case w.direct:
-		k.pv16[n](o, p, j.V16[b][:d*Page], after(j.K16, b, d, ahead), d, lo, hi, fac)
+		k.pv16[n](o, p, j.V16[b][:d*Page], after(j.K16, b, d, true, ahead), d, lo, hi, fac)
 	default:
 		v := k.values(j, w, b)
 		k.pv[n](o, p, v, v, d, lo, hi, fac)

@@ -54,7 +54,7 @@ type Job struct {
 	Rows      int
 	D         int         // components of a head, any length from 1 up
 	Lo, Hi    []int32     // row r sees slots [Lo[r], Hi[r]); Hi <= Lo: none
-	K, V      [][]float32 // by page: K[B] is [D][64], V[B] is [64][D]
+	K, V      [][]float32 // by page: K[B] is [D][64], V[B] is [64][D] and best follows it in memory
 	K16, V16  [][]uint16  // instead of K and V: the same in bf16, each value where At16 says
 	Sinks     int         // slots [0, Sinks) that every row sees besides, up to Hi[r]
 	Scale     float32     // applied to the score, not to the query
@@ -138,8 +138,8 @@ func (j *Job) sees(r, b int) seen {
 //
 // The tile kernels come in one form per number of rows R = 1..6; index 0 is
 // unused. Rows of s lie 64 apart, rows of q are d apart, rows of o are
-// padded(d) apart. next is the page that is read after this one, of the same
-// size, for prefetching; it may be any.
+// padded(d) apart. next is what to prefetch, half of it by score and half by pv of
+// a page; it may be anything.
 type Kernels struct {
 	// score writes s[r][j] = DOT(q[r], k[:, j]) for all 64 slots.
 	score [tileRows + 1]func(s, q, k, next []float32, d int)
@@ -161,6 +161,10 @@ type Kernels struct {
 	// widen writes the values of a page of bf16 in their order: len(src) values, whole
 	// groups of 16.
 	widen func(dst []float32, src []uint16)
+
+	// fetch and fetch16 prefetch a page; nil where score and pv do not prefetch the next.
+	fetch   func(page []float32)
+	fetch16 func(page []uint16)
 
 	// softmax turns the raw scores of rows <= 8 rows that all see slots
 	// [lo, hi) into weights in place (+0 outside) and merges m_b and l_b into

@@ -81,3 +81,9 @@ func weighAVX2(s []float32, m float32, inv float32)
 
 // widenAVX2 writes the values of a page of bf16, whole groups of 16, in their order.
 func widenAVX2(dst []float32, src []uint16)
+
+// fetchAMD64 prefetches the lines of next.
+func fetchAMD64(next []float32)
+
+// fetch16AMD64 prefetches the lines of next.
+func fetch16AMD64(next []uint16)

@@ -40,6 +40,8 @@ func avx2() *Kernels {
 		scaleTo: scaleToAVX2,
 		weigh:   weighAVX2,
 		widen:   widenAVX2,
+		fetch:   fetchAMD64,
+		fetch16: fetch16AMD64,
 		score16: [...]func(s, q []float32, k, next []uint16, d int){nil,
 			score16x1AVX2, score16x2AVX2, score16x3AVX2, score16x4AVX2},
 		pv16: [...]func(o, p []float32, v, next []uint16, d, lo, hi int, fac []float32){nil,

@@ -147,20 +147,21 @@ func (c *cache) value(j int) []float32 { return c.v[j/64][j%64*c.d:][:c.d] }
 
 // half rounds the pages to bf16 and gives them to a job in that form.
 func (c *cache) half(j *Job) {
-	narrow := func(page []float32) []uint16 {
-		if page == nil {
-			return nil
-		}
-		to := make([]uint16, len(page))
+	narrow := func(to []uint16, page []float32) []uint16 {
 		for i, x := range page {
 			h := blockq.F32ToBF16(x)
 			page[i], to[At16(i)] = blockq.BF16ToF32(h), h
 		}
-		return to
+		return to[:len(page)]
 	}
 	j.K, j.V = nil, nil
 	for b := range c.k {
-		j.K16, j.V16 = append(j.K16, narrow(c.k[b])), append(j.V16, narrow(c.v[b]))
+		if c.k[b] == nil {
+			j.K16, j.V16 = append(j.K16, nil), append(j.V16, nil)
+			continue
+		}
+		page := make([]uint16, len(c.k[b])+len(c.v[b]))
+		j.K16, j.V16 = append(j.K16, narrow(page, c.k[b])), append(j.V16, narrow(page[len(c.k[b]):], c.v[b]))
 	}
 }
 
