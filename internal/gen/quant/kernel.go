@@ -49,7 +49,7 @@ var (
 // scales of the two vectors lie in 16-23, a block's head as floats in 2, 3, 6 and 7 (3 %).
 // Each line is prefetched two blocks ahead, in AVX2 as well: on Emerald Rapids gemv from
 // memory is 1.4 (Q2_K) to 1.8 times as fast by it, and with AVX2 1.2 to 1.5 times; from L2
-// it makes no difference. Some formats need no conversion (bits), nor does AVX2 (shuffles).
+// it makes no difference. There and with AVX2 few weights need a conversion (bits, shuffles).
 //
 // A tile of up to four rows of inputs walks two vectors, with AVX2 half a panel at a time:
 // 0-7 are its chains, 8 and 9 minima, 10 and 11 four weights' bytes. The second half finds
@@ -344,6 +344,13 @@ func (w *walker) prepare() {
 		w.bitConstants()
 		return
 	}
+	w.shuffleConstants()
+	if w.evex && w.shuffles() {
+		if f.hi > 0 {
+			w.constant(w.low())
+		}
+		return
+	}
 	for p := range 4 {
 		if f.width < 8 || p < 3 {
 			w.constant(w.mask(p))
@@ -378,7 +385,7 @@ func (w *walker) label(name string) string {
 }
 
 // minima says whether some minima allow shuffles and some do not.
-func (w *walker) minima() bool { return !w.evex && w.chain && w.f.min }
+func (w *walker) minima() bool { return w.mayShuffle() && w.f.min }
 
 // blocks walks the chunks of one block in the way its head allows.
 func (w *walker) blocks(chunks reg.Register) {
@@ -541,6 +548,9 @@ func (w *walker) quad(h, f, v int) {
 		w.shifted(w.plane(64*w.f.width, v), 2*f-w.f.width, t)
 	}
 	if w.evex {
+		if w.shuffles() {
+			w.and(w.v(23), t, t)
+		}
 		VPTERNLOGD(Imm(0xe4), w.constant(w.low()), t, q) // low ? q : t
 		return
 	}

@@ -83,13 +83,12 @@ func (w *walker) widen(disp, v int) {
 		r = w.v(14)
 	}
 	VCVTPH2PS(w.at(w.head, disp, v, 2), r)
-	if ok {
-		return
-	}
 	if w.shuffles() && disp == 0 {
 		VMULPS(w.vector(math.Float32bits(0x1p8)), r, r)
 	}
-	VMOVUPS(r, to)
+	if !ok {
+		VMOVUPS(r, to)
+	}
 }
 
 // small is a temporary of vector v for its byte scales.

@@ -9,7 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// shuffles says whether AVX2 code makes floats of codes by a byte shuffle, without
+// shuffles says whether AVX2 and wide code makes floats of codes by a byte shuffle, without
 // conversion. A lane of 16 bytes that holds codes and one byte of a constant gives any four
 // of the codes as floats: the constant is the upper byte, with the sign and all but the last
 // bit of the exponent, and the code a lower one. With the constant 0x3f and a code of at most
@@ -27,24 +27,33 @@ import (
 // that the sum fits 24 bits if the exponent of the minimum is 0 to 14 above that of the scale:
 // in Qwen3-0.6B in Q4_K_M it is 2 to 4. Where a row has another, conversions are used.
 //
-// Registers: D·2⁸ (Q8_0: D·2¹⁶) where minima lie else, and what is taken off in memory or,
-// in tiles that leave some, in registers; 13, in tiles 14, the mask; 15, in tiles 12, the
-// index; 13 a vector of constants.
+// A conversion has the two units of products. With AVX2 a shuffle has a third one too: on
+// Emerald Rapids gemv from L2 is 1.08 to 1.2 times as fast by it and tiles are 1.05 to 1.2
+// times, with two planes 1.2 to 1.3 times as expand and tiles of floats. An index in memory
+// takes that back, and what is taken off in memory costs tiles 2 to 4 %, as only two
+// instructions that load and compute run in a cycle. Hence tiles do not take inputs from
+// memory either: four rows as rotated vectors, without broadcasts, have fewer
+// micro-operations and 0.84 of the speed. Wide code has two units for all; a shuffle into a
+// copy of the constant leaves out the mask: gemv 1.1 to 1.2 times, tiles 1.05 to 1.13 times.
+// Formats of bits gain nothing.
 //
-// A conversion has the two units of products, a shuffle a third one too: on Emerald Rapids
-// gemv from L2 is 1.08 to 1.2 times as fast by it and tiles are 1.05 to 1.2 times, with two
-// planes 1.2 to 1.3 times as expand and tiles of floats. An index in memory takes that back,
-// and what is taken off in memory costs tiles 2 to 4 %, as only two instructions that load
-// and compute run in a cycle. Hence tiles do not take inputs from memory either: four rows
-// as rotated vectors, without broadcasts, have fewer micro-operations and 0.84 of the speed.
-func (w *walker) shuffles() bool { return !w.evex && w.chain && (!w.f.min || w.exact) }
+// Registers: D·2⁸ (Q8_0: D·2¹⁶) where minima lie else. In AVX2 code 13, in tiles 14, is the
+// mask, 15, in tiles 12, the index, 13 a vector of constants; what is taken off is in memory
+// or, in tiles, in registers that are left. Wide code has this in 16 and 17, then indices in
+// 18-21, the constant in 22 and a mask in 23.
+func (w *walker) shuffles() bool { return w.mayShuffle() && (!w.f.min || w.exact) }
+
+// mayShuffle says whether all or some blocks are shuffled.
+func (w *walker) mayShuffle() bool {
+	return w.chain && (!w.evex || w.lanes == 16 && !w.bits())
+}
 
 // either emits walk, of what has its halves of d and of minima at from, with shuffles for
 // where these are exact and without.
 func (w *walker) either(from reg.Register, walk func()) {
 	var apart [2]reg.VecPhysical
 	for i := range apart {
-		d, min := w.v(12+2*i), w.v(13+2*i) // of 16 rows
+		d, min := vectors[12+2*i], vectors[13+2*i] // of 16 rows
 		VMOVDQU(w.vector(0x7c007c00), d)
 		VPAND(Mem{Base: from, Disp: 64 + 32*i}, d, min)
 		VPAND(Mem{Base: from, Disp: 32 * i}, d, d)
@@ -56,6 +65,7 @@ func (w *walker) either(from reg.Register, walk func()) {
 	VPTEST(apart[0], apart[0])
 	JZ(LabelRef("exact"))
 	walk()
+	w.shuffleConstants() // scales lay there
 	JMP(LabelRef("walked"))
 	Label("exact")
 	w.exact = true
@@ -72,13 +82,38 @@ const (
 
 // upper says whether the codes of quad f are upper halves of bytes and stay there.
 func (w *walker) upper(f int) bool {
-	return w.f.width == 4 && w.f.hi == 0 && !w.f.min && f&1 == 1
+	return !w.evex && w.f.width == 4 && w.f.hi == 0 && !w.f.min && f&1 == 1
+}
+
+// shuffleConstants loads what wide code has in registers.
+func (w *walker) shuffleConstants() {
+	if !w.evex || !w.mayShuffle() {
+		return
+	}
+	for p := range 4 {
+		to := 2
+		if w.f.width == 8 {
+			to = 1
+		}
+		VMOVDQU32(w.shuffle(p, to, nothing, true), w.v(18+p))
+	}
+	VMOVDQU32(w.vector(half8<<24), w.v(22))
+	mask := w.low()
+	if w.f.hi > 0 {
+		mask = w.high()
+	}
+	VMOVDQU32(w.vector(mask), w.v(23))
+	below := GP64()
+	MOVQ(U64(0x7777777777777777), below)
+	KMOVQ(below, reg.K1)
 }
 
 // codes puts the codes of quad f into the bytes of q; those of Q8_0 a shuffle takes from memory.
 func (w *walker) codes(h, f int) {
 	mask := w.codeMask()
 	switch {
+	case w.evex:
+		mask = w.v(23)
 	case w.f.width == 8:
 		VMOVDQU(w.vector(half8*0x01010101), w.v(13))
 	case w.upper(f):
@@ -97,12 +132,14 @@ func (w *walker) codes(h, f int) {
 			w.prefetch(m, v)
 		}
 		switch {
+		case w.f.width == 8 && w.evex:
+			w.shifted(m, 0, w.q(v))
 		case w.f.width == 8:
 		case f%per == 0 || w.upper(f):
-			VPAND(m, mask, w.q(v))
+			w.and(m, mask, w.q(v))
 		default:
 			w.shifted(m, f%per*w.f.width, w.q(v))
-			VPAND(mask, w.q(v), w.q(v))
+			w.and(mask, w.q(v), w.q(v))
 		}
 	}
 	if w.upper(f) {
@@ -112,20 +149,29 @@ func (w *walker) codes(h, f int) {
 
 // shuffled forms the weights of byte p of quad f and, unless there are rows, multiplies by them.
 func (w *walker) shuffled(f, p int) {
+	if w.evex {
+		for v := range w.nv {
+			t := w.temporary(v, p)
+			VMOVDQA32(w.v(22), t)
+			VPSHUFB(w.v(18+p), w.q(v), reg.K1, t)
+			w.weigh(v, 0, t)
+		}
+		return
+	}
 	index := w.v(15)
 	if w.rows > 0 {
 		index = w.v(12)
 	}
-	table, set := shuffle(p, 2, 0, true), 0
+	table, set := w.shuffle(p, 2, 0, true), 0
 	switch {
 	case w.f.width == 8:
-		table = shuffle(p, 1, 3-p&2, true)
+		table = w.shuffle(p, 1, 3-p&2, true)
 	case w.upper(f) && p == 0:
-		table, set = shuffle(p, 1, nothing, true), 1
+		table, set = w.shuffle(p, 1, nothing, true), 1
 	case w.upper(f):
-		table, set = shuffle(p-1, 1, 15, false), 1
+		table, set = w.shuffle(p-1, 1, 15, false), 1
 	case p == 0:
-		table = shuffle(p, 2, nothing, true)
+		table = w.shuffle(p, 2, nothing, true)
 	}
 	VMOVDQU(table, index)
 	for v := range w.nv {
@@ -146,10 +192,15 @@ func (w *walker) shuffled(f, p int) {
 			VPOR(w.vector(half8<<24), t, t)
 			VPOR(w.vector(half8), q, q) // has all bits of a code
 		}
-		VFMSUB213PS(w.less(v, set), w.min(v), t)
-		if w.rows == 0 {
-			VFMADD231PS(w.v(12), t, w.acc(v))
-		}
+		w.weigh(v, set, t)
+	}
+}
+
+// weigh makes weights of the floats t.
+func (w *walker) weigh(v, set int, t reg.VecPhysical) {
+	VFMSUB213PS(w.less(v, set), w.min(v), t)
+	if w.rows == 0 {
+		VFMADD231PS(w.v(12), t, w.acc(v))
 	}
 }
 
@@ -157,12 +208,16 @@ var shuffleTables = map[string]Mem{}
 
 // shuffle is the index for byte from of each dword as byte to, below the byte constant, of
 // the dword or of the lane.
-func shuffle(from, to, constant int, ofDword bool) Mem {
-	name := fmt.Sprintf("avx2_shuffle_%d_%d_%d_%t", from, to, constant, ofDword)
+func (w *walker) shuffle(from, to, constant int, ofDword bool) Mem {
+	set, dwords := "avx2", 8
+	if w.evex {
+		set, dwords = "avx512", 16
+	}
+	name := fmt.Sprintf("%s_shuffle_%d_%d_%d_%t", set, from, to, constant, ofDword)
 	m, ok := shuffleTables[name]
 	if !ok {
 		m = GLOBL(name, RODATA|NOPTR)
-		for i := range 8 {
+		for i := range dwords {
 			r := uint32(4 * (i % 4))
 			c := uint32(constant)
 			if ofDword && constant != nothing {
@@ -180,6 +235,8 @@ func shuffle(from, to, constant int, ofDword bool) Mem {
 // less is where what is taken off by set lies: in tiles in a register, where one is left.
 func (w *walker) less(v, set int) Op {
 	switch n := 2*w.rows + 2*set + v; {
+	case w.evex:
+		return w.v(16 + v)
 	case w.rows > 0 && n < 8:
 		return w.v(n)
 	case w.rows == maxTile && n == 8 && (w.f.hi > 0 || w.f.min):
@@ -197,61 +254,87 @@ func (w *walker) codeMask() reg.VecPhysical {
 }
 
 // shuffleScales puts D·2⁸ or, for Q8_0, D·2¹⁶ where else minima lie, and what is taken off
-// into memory.
+// into its place.
 func (w *walker) shuffleScales(h int) {
 	c := func(f float32) Mem { return w.vector(math.Float32bits(f)) }
 	for v := range w.nv {
-		d, less, scaled := w.v(14), w.v(15), w.min(v)
-		set := func(i int, of reg.VecPhysical, times float32) {
-			if r, ok := w.less(v, i).(reg.VecPhysical); ok {
-				VMULPS(c(times), of, r)
-				return
+		d, scaled := w.v(14), w.min(v)
+		// set puts what is taken off into the register it is given.
+		set := func(i int, form func(less reg.VecPhysical)) {
+			place := w.less(v, i)
+			less, ok := place.(reg.VecPhysical)
+			if !ok {
+				less = w.v(15)
 			}
-			VMULPS(c(times), of, less)
-			VMOVUPS(less, w.less(v, i))
+			form(less)
+			if !ok {
+				VMOVUPS(less, place)
+			}
+		}
+		times := func(i int, of reg.VecPhysical, factor float32) {
+			set(i, func(less reg.VecPhysical) { VMULPS(c(factor), of, less) })
+		}
+		// minimum adds D·128 to a minimum, a small integer in less, times dmin.
+		minimum := func(less reg.VecPhysical) {
+			VCVTDQ2PS(less, less)
+			VMULPS(w.half16(64, v), less, less)
+			VFMADD231PS(c(0.5), scaled, less)
+		}
+		scale := func() {
+			VCVTDQ2PS(d, d)
+			VMULPS(w.half16(0, v), d, scaled)
+			if !w.heads() {
+				VMULPS(c(0x1p8), scaled, scaled)
+			}
 		}
 		switch {
 		case w.f.scale == sub32:
 			VPMOVZXBD(w.at(w.z, 0, v, 1), d)
-			VPMOVZXBD(w.at(w.z, 32, v, 1), less)
-			VCVTDQ2PS(d, d)
-			VCVTDQ2PS(less, less)
-			VMULPS(w.headed(0, v), d, scaled)
-			VMULPS(w.headed(64, v), less, less)
-			VFMADD231PS(c(0.5), scaled, less)
-			VMOVUPS(less, w.less(v, 0))
+			scale()
+			set(0, func(less reg.VecPhysical) {
+				VPMOVZXBD(w.at(w.z, 32, v, 1), less)
+				minimum(less)
+			})
 		case w.f.scale == nibbles:
-			VPMOVZXBD(w.at(w.z, 32*h, v, 1), less)
-			VPAND(w.vector(15), less, d)
-			VPSRLD(Imm(4), less, less)
-			VCVTDQ2PS(d, d)
-			VCVTDQ2PS(less, less)
-			VMULPS(w.headed(0, v), d, scaled)
-			VMULPS(w.headed(64, v), less, less)
-			VFMADD231PS(c(0.5), scaled, less)
-			VMOVUPS(less, w.less(v, 0))
+			VPMOVZXBD(w.at(w.z, 32*h, v, 1), d)
+			w.and(w.vector(15), d, d)
+			scale()
+			set(0, func(less reg.VecPhysical) {
+				VPMOVZXBD(w.at(w.z, 32*h, v, 1), less)
+				VPSRLD(Imm(4), less, less)
+				minimum(less)
+			})
 		case w.f.scale == sub16:
 			VPMOVSXBD(w.at(w.z, 32*h, v, 1), d)
-			VCVTDQ2PS(d, d)
-			VMULPS(w.headed(0, v), d, scaled)
-			set(0, scaled, (128+w.f.off)*0x1p-8)
+			scale()
+			times(0, scaled, (128+w.f.off)*0x1p-8)
 		case w.f.width == 8:
 			VCVTPH2PS(w.at(w.z, 0, v, 2), d)
 			VMULPS(c(0x1p16), d, scaled)
-			set(0, d, 0x1p15+w.f.off)
+			times(0, d, 0x1p15+w.f.off)
 		case w.f.min:
 			VCVTPH2PS(w.at(w.z, 0, v, 2), d)
-			VCVTPH2PS(w.at(w.z, 64, v, 2), less)
 			VMULPS(c(0x1p8), d, scaled)
-			VFMSUB231PS(c(0.5), scaled, less) // D·128 - m
-			VMOVUPS(less, w.less(v, 0))
+			set(0, func(less reg.VecPhysical) {
+				VCVTPH2PS(w.at(w.z, 64, v, 2), less)
+				VFMSUB231PS(c(0.5), scaled, less) // D·128 - m
+			})
 		default:
 			VCVTPH2PS(w.at(w.z, 0, v, 2), d)
 			VMULPS(c(0x1p8), d, scaled)
-			set(0, d, 0x1p7+w.f.off)
+			times(0, d, 0x1p7+w.f.off)
 			if w.f.hi == 0 {
-				set(1, d, 0x1p11+w.f.off)
+				times(1, d, 0x1p11+w.f.off)
 			}
 		}
 	}
+}
+
+// half16 is where the halves of a head at disp are floats, which it makes them if none did.
+func (w *walker) half16(disp, v int) Op {
+	if w.heads() {
+		return w.headed(disp, v)
+	}
+	VCVTPH2PS(w.at(w.head, disp, v, 2), w.v(13))
+	return w.v(13)
 }
