@@ -231,27 +231,16 @@ func (w *walker) constant(bits uint32) Op {
 	}
 	m := w.vector(bits)
 	var op Op = m
-	if n := len(w.constants); w.evex || !w.chain {
+	if n := len(w.constants); w.evex {
 		r := w.v(24 + n)
-		switch {
-		case w.bits():
+		if w.bits() {
 			r = w.v(11 + n)
-		case !w.evex:
-			r = w.v([]int{0, 1, 2, 3, 5, 6, 7, 9, 10, 11}[n]) // no chains: free
 		}
 		VMOVUPS(m, r)
 		op = r
 	}
 	w.constants[key] = op
 	return op
-}
-
-// lowMask is where AVX2 code has the mask of the first plane's bits when it puts two together.
-func (w *walker) lowMask() Op {
-	if w.chain {
-		return w.codeMask()
-	}
-	return w.constant(w.low())
 }
 
 // vector is a vector of equal 32-bit values in memory.
@@ -301,7 +290,7 @@ func (w *walker) body() {
 			MOVQ(dst, w.y)
 		}
 		MOVQ(rest, chunks)
-		w.block(chunks)
+		w.blocks(chunks)
 		ADDQ(Imm(uint64(w.lanes)), w.group)
 		CMPQ(w.group, Imm(32))
 		JNE(LabelRef("group"))
@@ -534,7 +523,7 @@ func (w *walker) quad(h, f, v int) {
 	case w.f.hi == 0:
 		VMOVDQU(w.plane(f/per*128, v), q)
 	default:
-		VPAND(w.plane(f/per*128, v), w.lowMask(), q)
+		VPAND(w.plane(f/per*128, v), w.codeMask(f), q)
 	}
 	switch w.f.hi {
 	case 0:
@@ -555,7 +544,7 @@ func (w *walker) quad(h, f, v int) {
 		return
 	}
 	if f%per > 0 {
-		VPAND(w.lowMask(), q, q)
+		VPAND(w.codeMask(f), q, q)
 	}
 	VPAND(w.constant(w.high()), t, t)
 	VPOR(t, q, q)

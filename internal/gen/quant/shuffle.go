@@ -29,8 +29,8 @@ import (
 //
 // A conversion has the two units of products. With AVX2 a shuffle has a third one too: on
 // Emerald Rapids gemv from L2 is 1.08 to 1.2 times as fast by it and tiles are 1.05 to 1.2
-// times, with two planes 1.2 to 1.3 times as expand and tiles of floats. An index in memory
-// takes that back, and what is taken off in memory costs tiles 2 to 4 %, as only two
+// times, with two planes 1.2 to 1.3 times as expand and tiles of floats; expand, with all that
+// shuffles need in registers, is 1.2 to 1.38 times as fast. An index in memory takes that back, and what is taken off in memory costs tiles 2 to 4 %, as only two
 // instructions that load and compute run in a cycle. Hence tiles do not take inputs from
 // memory either: four rows as rotated vectors, without broadcasts, have fewer
 // micro-operations and 0.84 of the speed. Wide code has two units for all; a shuffle into a
@@ -39,13 +39,16 @@ import (
 //
 // Registers: D·2⁸ (Q8_0: D·2¹⁶) where minima lie else. In AVX2 code 13, in tiles 14, is the
 // mask, 15, in tiles 12, the index, 13 a vector of constants; what is taken off is in memory
-// or, in tiles, in registers that are left. Wide code has this in 16 and 17, then indices in
-// 18-21, the constant in 22 and a mask in 23.
+// or, in tiles, in registers that are left. Its expand has indices in 0-3, 5-7 and 9, masks
+// in 10 and 11, constants in 12, and in 13 and 15 what is taken off. Wide code has this in 16
+// and 17, then indices in 18-21, the constant in 22 and a mask in 23.
 func (w *walker) shuffles() bool { return w.mayShuffle() && (!w.f.min || w.exact) }
 
-// mayShuffle says whether all or some blocks are shuffled.
+// mayShuffle says whether all or some blocks are shuffled. Wide expand is 1.05 to 1.1 times as
+// fast by it in formats with a plane of 2 bits and 0.9 to 1.02 times in others, as copies of
+// the constant take issue slots.
 func (w *walker) mayShuffle() bool {
-	return w.chain && (!w.evex || w.lanes == 16 && !w.bits())
+	return !w.evex || w.lanes == 16 && !w.bits() && (w.chain || w.f.width == 2 || w.f.hi == 2)
 }
 
 // either emits walk, of what has its halves of d and of minima at from, with shuffles for
@@ -65,7 +68,9 @@ func (w *walker) either(from reg.Register, walk func()) {
 	VPTEST(apart[0], apart[0])
 	JZ(LabelRef("exact"))
 	walk()
-	w.shuffleConstants() // scales lay there
+	if w.evex {
+		w.shuffleConstants() // scales lay there
+	}
 	JMP(LabelRef("walked"))
 	Label("exact")
 	w.exact = true
@@ -85,41 +90,118 @@ func (w *walker) upper(f int) bool {
 	return !w.evex && w.f.width == 4 && w.f.hi == 0 && !w.f.min && f&1 == 1
 }
 
-// shuffleConstants loads what wide code has in registers.
+// shuffleConstants loads what wide code and expand have in registers.
 func (w *walker) shuffleConstants() {
-	if !w.evex || !w.mayShuffle() {
-		return
-	}
-	for p := range 4 {
-		to := 2
-		if w.f.width == 8 {
-			to = 1
+	switch {
+	case !w.mayShuffle():
+	case w.evex:
+		for p := range 4 {
+			to := 2
+			if w.f.width == 8 {
+				to = 1
+			}
+			VMOVDQU32(w.shuffle(p, to, nothing, true), w.v(18+p))
 		}
-		VMOVDQU32(w.shuffle(p, to, nothing, true), w.v(18+p))
+		VMOVDQU32(w.vector(half8<<24), w.v(22))
+		mask := w.low()
+		if w.f.hi > 0 {
+			mask = w.high()
+		}
+		VMOVDQU32(w.vector(mask), w.v(23))
+		below := GP64()
+		MOVQ(U64(0x7777777777777777), below)
+		KMOVQ(below, reg.K1)
+	case !w.chain:
+		for f := range 2 {
+			if f == 0 || w.upper(f) {
+				for p := range 4 {
+					VMOVDQU(w.indices(f, p), w.index(f, p))
+				}
+				VMOVDQU(w.vector(w.codeBits(f)), w.codeMask(f))
+			}
+		}
+		if w.f.width == 8 || w.upper(1) {
+			VMOVDQU(w.vector(w.fill()), w.filler())
+		}
 	}
-	VMOVDQU32(w.vector(half8<<24), w.v(22))
-	mask := w.low()
-	if w.f.hi > 0 {
-		mask = w.high()
+}
+
+// fill are the constants that come in where OR does not make them.
+func (w *walker) fill() uint32 {
+	if w.f.width == 8 {
+		return half8 * 0x01010101
 	}
-	VMOVDQU32(w.vector(mask), w.v(23))
-	below := GP64()
-	MOVQ(U64(0x7777777777777777), below)
-	KMOVQ(below, reg.K1)
+	return eight8 * 0x01010101
+}
+
+// filler is where they are.
+func (w *walker) filler() reg.VecPhysical {
+	if w.chain {
+		return w.v(13)
+	}
+	return w.v(12)
+}
+
+// indices says where the codes of byte p of quad f go.
+func (w *walker) indices(f, p int) Mem {
+	switch {
+	case w.f.width == 8:
+		return w.shuffle(p, 1, 3-p&2, true)
+	case w.upper(f) && p == 0:
+		return w.shuffle(p, 1, nothing, true)
+	case w.upper(f):
+		return w.shuffle(p-1, 1, 15, false)
+	case p == 0:
+		return w.shuffle(p, 2, nothing, true)
+	}
+	return w.shuffle(p, 2, 0, true)
+}
+
+// index is where AVX2 code has them.
+func (w *walker) index(f, p int) reg.VecPhysical {
+	switch {
+	case !w.chain && w.upper(f):
+		return w.v([]int{5, 6, 7, 9}[p])
+	case !w.chain:
+		return w.v(p)
+	case w.rows > 0:
+		return w.v(12)
+	}
+	return w.v(15)
+}
+
+// codeBits are those of the codes of quad f in memory.
+func (w *walker) codeBits(f int) uint32 {
+	if w.upper(f) {
+		return ^w.low()
+	}
+	return w.low()
+}
+
+// codeMask is where AVX2 code has them.
+func (w *walker) codeMask(f int) reg.VecPhysical {
+	switch {
+	case !w.chain && w.upper(f):
+		return w.v(11)
+	case !w.chain:
+		return w.v(10)
+	case w.rows > 0 && w.shuffles():
+		return w.v(14)
+	}
+	return w.v(13)
 }
 
 // codes puts the codes of quad f into the bytes of q; those of Q8_0 a shuffle takes from memory.
 func (w *walker) codes(h, f int) {
-	mask := w.codeMask()
+	mask := w.codeMask(f)
 	switch {
 	case w.evex:
 		mask = w.v(23)
+	case !w.chain:
 	case w.f.width == 8:
-		VMOVDQU(w.vector(half8*0x01010101), w.v(13))
-	case w.upper(f):
-		VMOVDQU(w.vector(^w.low()), mask)
+		VMOVDQU(w.vector(w.fill()), w.filler())
 	default:
-		VMOVDQU(w.vector(w.low()), mask)
+		VMOVDQU(w.vector(w.codeBits(f)), mask)
 	}
 	for v := range w.nv {
 		if w.f.hi > 0 {
@@ -142,65 +224,61 @@ func (w *walker) codes(h, f int) {
 			w.and(mask, w.q(v), w.q(v))
 		}
 	}
-	if w.upper(f) {
-		VMOVDQU(w.vector(eight8*0x01010101), w.v(13))
+	if w.chain && w.upper(f) {
+		VMOVDQU(w.vector(w.fill()), w.filler())
 	}
 }
 
-// shuffled forms the weights of byte p of quad f and, unless there are rows, multiplies by them.
+// shuffled forms the weights of byte p of quad f and, unless there are rows, uses them.
 func (w *walker) shuffled(f, p int) {
 	if w.evex {
 		for v := range w.nv {
 			t := w.temporary(v, p)
 			VMOVDQA32(w.v(22), t)
 			VPSHUFB(w.v(18+p), w.q(v), reg.K1, t)
-			w.weigh(v, 0, t)
+			w.weigh(f, p, v, t)
 		}
 		return
 	}
-	index := w.v(15)
-	if w.rows > 0 {
-		index = w.v(12)
+	index := w.index(f, p)
+	if w.chain {
+		VMOVDQU(w.indices(f, p), index)
 	}
-	table, set := w.shuffle(p, 2, 0, true), 0
-	switch {
-	case w.f.width == 8:
-		table = w.shuffle(p, 1, 3-p&2, true)
-	case w.upper(f) && p == 0:
-		table, set = w.shuffle(p, 1, nothing, true), 1
-	case w.upper(f):
-		table, set = w.shuffle(p-1, 1, 15, false), 1
-	case p == 0:
-		table = w.shuffle(p, 2, nothing, true)
-	}
-	VMOVDQU(table, index)
 	for v := range w.nv {
 		q, t := w.q(v), w.v(14)
 		if w.rows > 0 {
 			t = w.temporary(v, p)
 		}
 		if w.f.width == 8 && p&1 == 0 { // constants to the other words
-			VPBLENDW(Imm([]uint64{0x55, 0, 0xaa}[p]), w.plane(f*128, v), w.v(13), q)
+			VPBLENDW(Imm([]uint64{0x55, 0, 0xaa}[p]), w.plane(f*128, v), w.filler(), q)
 		}
 		VPSHUFB(index, q, t)
 		switch {
 		case w.f.width == 8 || p > 0:
 		case w.upper(f):
 			VPOR(w.vector(eight8<<24), t, t)
-			VPALIGNR(Imm(1), q, w.v(13), q) // a constant comes in, byte 0 leaves
+			VPALIGNR(Imm(1), q, w.filler(), q) // a constant comes in, byte 0 leaves
 		default:
 			VPOR(w.vector(half8<<24), t, t)
 			VPOR(w.vector(half8), q, q) // has all bits of a code
 		}
-		w.weigh(v, set, t)
+		w.weigh(f, p, v, t)
 	}
 }
 
 // weigh makes weights of the floats t.
-func (w *walker) weigh(v, set int, t reg.VecPhysical) {
+func (w *walker) weigh(f, p, v int, t reg.VecPhysical) {
+	set := 0
+	if w.upper(f) {
+		set = 1
+	}
 	VFMSUB213PS(w.less(v, set), w.min(v), t)
-	if w.rows == 0 {
+	switch {
+	case w.rows > 0:
+	case w.chain:
 		VFMADD231PS(w.v(12), t, w.acc(v))
+	default:
+		VMOVUPS(t, w.output((4*f+p)*128, v))
 	}
 }
 
@@ -237,20 +315,14 @@ func (w *walker) less(v, set int) Op {
 	switch n := 2*w.rows + 2*set + v; {
 	case w.evex:
 		return w.v(16 + v)
+	case !w.chain:
+		return w.v(13 + 2*set)
 	case w.rows > 0 && n < 8:
 		return w.v(n)
 	case w.rows == maxTile && n == 8 && (w.f.hi > 0 || w.f.min):
 		return w.v(13)
 	}
 	return w.scaleAt(v, set)
-}
-
-// codeMask is where codes finds its mask.
-func (w *walker) codeMask() reg.VecPhysical {
-	if w.rows > 0 && w.shuffles() {
-		return w.v(14)
-	}
-	return w.v(13)
 }
 
 // shuffleScales puts D·2⁸ or, for Q8_0, D·2¹⁶ where else minima lie, and what is taken off

@@ -65,6 +65,15 @@ func TestMinima(t *testing.T) {
 							t.Fatalf("%v %v, %d+%d apart: Gemv[%d] = %x, want %x", s, ty, apart, odd, r, y[r], want)
 						}
 					}
+					weights := make([]float32, 128*rows)
+					for k0 := 0; k0 < k; k0 += 128 {
+						c.Expand(weights, packed, k, k0, 128)
+						for i, v := range weights {
+							if want := w[i%rows*k+k0+i/rows]; v != want {
+								t.Fatalf("%v %v, %d+%d apart: Expand of input %d row %d = %x, want %x", s, ty, apart, odd, k0+i/rows, i%rows, v, want)
+							}
+						}
+					}
 					where := fmt.Sprintf("%v %v, %d+%d apart", s, ty, apart, odd)
 					for m := 2; m <= c.MaxTile; m++ {
 						checkTile(t, where, &c, packed, w, m, rng)

@@ -7,122 +7,165 @@
 // func expandQ8_0AVX2(dst *float32, block *byte, chunks int)
 // Requires: AVX, AVX2, F16C, FMA3
 TEXT ·expandQ8_0AVX2(SB), $832-24
-	MOVQ    dst+0(FP), R9
-	MOVQ    block+8(FP), R10
-	MOVQ    chunks+16(FP), BX
-	LEAQ    (SP), DX
-	ADDQ    $0x3f, DX
-	ANDQ    $-64, DX
-	VMOVUPS avx2_000000ff<>+0(SB), Y0
-	VMOVUPS avx2_0000ff00<>+0(SB), Y1
-	VMOVUPS avx2_00ff0000<>+0(SB), Y2
-	VMOVUPS avx2_3b800000<>+0(SB), Y3
-	VMOVUPS avx2_43000000<>+0(SB), Y5
-	XORQ    R8, R8
+	MOVQ    dst+0(FP), R8
+	MOVQ    block+8(FP), R9
+	MOVQ    chunks+16(FP), DX
+	LEAQ    (SP), AX
+	ADDQ    $0x3f, AX
+	ANDQ    $-64, AX
+	VMOVDQU avx2_shuffle_0_1_3_true<>+0(SB), Y0
+	VMOVDQU avx2_shuffle_1_1_3_true<>+0(SB), Y1
+	VMOVDQU avx2_shuffle_2_1_1_true<>+0(SB), Y2
+	VMOVDQU avx2_shuffle_3_1_1_true<>+0(SB), Y3
+	VMOVDQU avx2_ffffffff<>+0(SB), Y10
+	VMOVDQU avx2_3f3f3f3f<>+0(SB), Y12
+	XORQ    DI, DI
 
 group:
-	MOVQ R10, AX
-	LEAQ (R9)(R8*4), DI
-	MOVQ BX, SI
-	MOVQ R8, R11
-	SHLQ $0x02, R11
-	ADDQ R11, AX
+	MOVQ R9, AX
+	LEAQ (R8)(DI*4), SI
+	MOVQ DX, BX
+	MOVQ DI, R10
+	SHLQ $0x02, R10
+	ADDQ R10, AX
 
 chunk:
 	MOVQ      AX, CX
-	SUBQ      R11, CX
+	SUBQ      R10, CX
 	ADDQ      $0x00000040, AX
-	VCVTPH2PS (CX)(R8*2), Y14
-	VMULPS    Y5, Y14, Y4
-	VMOVUPS   Y14, (DX)
-	VMULPS    Y3, Y14, Y14
-	VMOVUPS   Y14, 32(DX)
-	VMULPS    Y3, Y14, Y14
-	VMOVUPS   Y14, 64(DX)
-	VMULPS    Y3, Y14, Y14
-	VMOVUPS   Y14, 96(DX)
+	VCVTPH2PS (CX)(DI*2), Y14
+	VMULPS    avx2_47800000<>+0(SB), Y14, Y4
+	VMULPS    avx2_47008000<>+0(SB), Y14, Y13
 	MOVQ      $0x00000002, CX
 
 half:
-	VMOVDQU     (AX), Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 256(DI)
-	VPSRLD      $0x18, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS (DX), Y4, Y15
-	VMOVUPS     Y15, 384(DI)
-	VMOVDQU     128(AX), Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 768(DI)
-	VPSRLD      $0x18, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS (DX), Y4, Y15
-	VMOVUPS     Y15, 896(DI)
-	VMOVDQU     256(AX), Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 1280(DI)
-	VPSRLD      $0x18, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS (DX), Y4, Y15
-	VMOVUPS     Y15, 1408(DI)
-	VMOVDQU     384(AX), Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 1792(DI)
-	VPSRLD      $0x18, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS (DX), Y4, Y15
-	VMOVUPS     Y15, 1920(DI)
+	VPBLENDW    $0x55, (AX), Y12, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, (SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(SI)
+	VPBLENDW    $0xaa, (AX), Y12, Y8
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 256(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(SI)
+	VPBLENDW    $0x55, 128(AX), Y12, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 512(SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(SI)
+	VPBLENDW    $0xaa, 128(AX), Y12, Y8
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 768(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(SI)
+	VPBLENDW    $0x55, 256(AX), Y12, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1024(SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(SI)
+	VPBLENDW    $0xaa, 256(AX), Y12, Y8
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1280(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(SI)
+	VPBLENDW    $0x55, 384(AX), Y12, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1536(SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(SI)
+	VPBLENDW    $0xaa, 384(AX), Y12, Y8
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1792(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(SI)
 	ADDQ        $0x00000200, AX
-	ADDQ        $0x00000800, DI
+	ADDQ        $0x00000800, SI
 	DECQ        CX
 	JNZ         half
-	DECQ        SI
+	DECQ        BX
 	JNZ         chunk
-	ADDQ        $0x08, R8
-	CMPQ        R8, $0x20
+	ADDQ        $0x08, DI
+	CMPQ        DI, $0x20
 	JNE         group
 	VZEROUPPER
 	RET
+
+DATA avx2_shuffle_0_1_3_true<>+0(SB)/4, $0x03800080
+DATA avx2_shuffle_0_1_3_true<>+4(SB)/4, $0x07800480
+DATA avx2_shuffle_0_1_3_true<>+8(SB)/4, $0x0b800880
+DATA avx2_shuffle_0_1_3_true<>+12(SB)/4, $0x0f800c80
+DATA avx2_shuffle_0_1_3_true<>+16(SB)/4, $0x03800080
+DATA avx2_shuffle_0_1_3_true<>+20(SB)/4, $0x07800480
+DATA avx2_shuffle_0_1_3_true<>+24(SB)/4, $0x0b800880
+DATA avx2_shuffle_0_1_3_true<>+28(SB)/4, $0x0f800c80
+GLOBL avx2_shuffle_0_1_3_true<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_shuffle_1_1_3_true<>+0(SB)/4, $0x03800180
+DATA avx2_shuffle_1_1_3_true<>+4(SB)/4, $0x07800580
+DATA avx2_shuffle_1_1_3_true<>+8(SB)/4, $0x0b800980
+DATA avx2_shuffle_1_1_3_true<>+12(SB)/4, $0x0f800d80
+DATA avx2_shuffle_1_1_3_true<>+16(SB)/4, $0x03800180
+DATA avx2_shuffle_1_1_3_true<>+20(SB)/4, $0x07800580
+DATA avx2_shuffle_1_1_3_true<>+24(SB)/4, $0x0b800980
+DATA avx2_shuffle_1_1_3_true<>+28(SB)/4, $0x0f800d80
+GLOBL avx2_shuffle_1_1_3_true<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_shuffle_2_1_1_true<>+0(SB)/4, $0x01800280
+DATA avx2_shuffle_2_1_1_true<>+4(SB)/4, $0x05800680
+DATA avx2_shuffle_2_1_1_true<>+8(SB)/4, $0x09800a80
+DATA avx2_shuffle_2_1_1_true<>+12(SB)/4, $0x0d800e80
+DATA avx2_shuffle_2_1_1_true<>+16(SB)/4, $0x01800280
+DATA avx2_shuffle_2_1_1_true<>+20(SB)/4, $0x05800680
+DATA avx2_shuffle_2_1_1_true<>+24(SB)/4, $0x09800a80
+DATA avx2_shuffle_2_1_1_true<>+28(SB)/4, $0x0d800e80
+GLOBL avx2_shuffle_2_1_1_true<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_shuffle_3_1_1_true<>+0(SB)/4, $0x01800380
+DATA avx2_shuffle_3_1_1_true<>+4(SB)/4, $0x05800780
+DATA avx2_shuffle_3_1_1_true<>+8(SB)/4, $0x09800b80
+DATA avx2_shuffle_3_1_1_true<>+12(SB)/4, $0x0d800f80
+DATA avx2_shuffle_3_1_1_true<>+16(SB)/4, $0x01800380
+DATA avx2_shuffle_3_1_1_true<>+20(SB)/4, $0x05800780
+DATA avx2_shuffle_3_1_1_true<>+24(SB)/4, $0x09800b80
+DATA avx2_shuffle_3_1_1_true<>+28(SB)/4, $0x0d800f80
+GLOBL avx2_shuffle_3_1_1_true<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_ffffffff<>+0(SB)/4, $0xffffffff
+DATA avx2_ffffffff<>+4(SB)/4, $0xffffffff
+DATA avx2_ffffffff<>+8(SB)/4, $0xffffffff
+DATA avx2_ffffffff<>+12(SB)/4, $0xffffffff
+DATA avx2_ffffffff<>+16(SB)/4, $0xffffffff
+DATA avx2_ffffffff<>+20(SB)/4, $0xffffffff
+DATA avx2_ffffffff<>+24(SB)/4, $0xffffffff
+DATA avx2_ffffffff<>+28(SB)/4, $0xffffffff
+GLOBL avx2_ffffffff<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_3f3f3f3f<>+0(SB)/4, $0x3f3f3f3f
+DATA avx2_3f3f3f3f<>+4(SB)/4, $0x3f3f3f3f
+DATA avx2_3f3f3f3f<>+8(SB)/4, $0x3f3f3f3f
+DATA avx2_3f3f3f3f<>+12(SB)/4, $0x3f3f3f3f
+DATA avx2_3f3f3f3f<>+16(SB)/4, $0x3f3f3f3f
+DATA avx2_3f3f3f3f<>+20(SB)/4, $0x3f3f3f3f
+DATA avx2_3f3f3f3f<>+24(SB)/4, $0x3f3f3f3f
+DATA avx2_3f3f3f3f<>+28(SB)/4, $0x3f3f3f3f
+GLOBL avx2_3f3f3f3f<>(SB), RODATA|NOPTR, $32
 
 DATA avx2_000000ff<>+0(SB)/4, $0x000000ff
 DATA avx2_000000ff<>+4(SB)/4, $0x000000ff
@@ -173,6 +216,26 @@ DATA avx2_43000000<>+20(SB)/4, $0x43000000
 DATA avx2_43000000<>+24(SB)/4, $0x43000000
 DATA avx2_43000000<>+28(SB)/4, $0x43000000
 GLOBL avx2_43000000<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_47800000<>+0(SB)/4, $0x47800000
+DATA avx2_47800000<>+4(SB)/4, $0x47800000
+DATA avx2_47800000<>+8(SB)/4, $0x47800000
+DATA avx2_47800000<>+12(SB)/4, $0x47800000
+DATA avx2_47800000<>+16(SB)/4, $0x47800000
+DATA avx2_47800000<>+20(SB)/4, $0x47800000
+DATA avx2_47800000<>+24(SB)/4, $0x47800000
+DATA avx2_47800000<>+28(SB)/4, $0x47800000
+GLOBL avx2_47800000<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_47008000<>+0(SB)/4, $0x47008000
+DATA avx2_47008000<>+4(SB)/4, $0x47008000
+DATA avx2_47008000<>+8(SB)/4, $0x47008000
+DATA avx2_47008000<>+12(SB)/4, $0x47008000
+DATA avx2_47008000<>+16(SB)/4, $0x47008000
+DATA avx2_47008000<>+20(SB)/4, $0x47008000
+DATA avx2_47008000<>+24(SB)/4, $0x47008000
+DATA avx2_47008000<>+28(SB)/4, $0x47008000
+GLOBL avx2_47008000<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ8_0AVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
@@ -509,116 +572,6 @@ half:
 	JNZ          block
 	VZEROUPPER
 	RET
-
-DATA avx2_47800000<>+0(SB)/4, $0x47800000
-DATA avx2_47800000<>+4(SB)/4, $0x47800000
-DATA avx2_47800000<>+8(SB)/4, $0x47800000
-DATA avx2_47800000<>+12(SB)/4, $0x47800000
-DATA avx2_47800000<>+16(SB)/4, $0x47800000
-DATA avx2_47800000<>+20(SB)/4, $0x47800000
-DATA avx2_47800000<>+24(SB)/4, $0x47800000
-DATA avx2_47800000<>+28(SB)/4, $0x47800000
-GLOBL avx2_47800000<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_47008000<>+0(SB)/4, $0x47008000
-DATA avx2_47008000<>+4(SB)/4, $0x47008000
-DATA avx2_47008000<>+8(SB)/4, $0x47008000
-DATA avx2_47008000<>+12(SB)/4, $0x47008000
-DATA avx2_47008000<>+16(SB)/4, $0x47008000
-DATA avx2_47008000<>+20(SB)/4, $0x47008000
-DATA avx2_47008000<>+24(SB)/4, $0x47008000
-DATA avx2_47008000<>+28(SB)/4, $0x47008000
-GLOBL avx2_47008000<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_3f3f3f3f<>+0(SB)/4, $0x3f3f3f3f
-DATA avx2_3f3f3f3f<>+4(SB)/4, $0x3f3f3f3f
-DATA avx2_3f3f3f3f<>+8(SB)/4, $0x3f3f3f3f
-DATA avx2_3f3f3f3f<>+12(SB)/4, $0x3f3f3f3f
-DATA avx2_3f3f3f3f<>+16(SB)/4, $0x3f3f3f3f
-DATA avx2_3f3f3f3f<>+20(SB)/4, $0x3f3f3f3f
-DATA avx2_3f3f3f3f<>+24(SB)/4, $0x3f3f3f3f
-DATA avx2_3f3f3f3f<>+28(SB)/4, $0x3f3f3f3f
-GLOBL avx2_3f3f3f3f<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_0_2_0_true<>+0(SB)/4, $0x00008080
-DATA avx2_shuffle_0_2_0_true<>+4(SB)/4, $0x04048080
-DATA avx2_shuffle_0_2_0_true<>+8(SB)/4, $0x08088080
-DATA avx2_shuffle_0_2_0_true<>+12(SB)/4, $0x0c0c8080
-DATA avx2_shuffle_0_2_0_true<>+16(SB)/4, $0x00008080
-DATA avx2_shuffle_0_2_0_true<>+20(SB)/4, $0x04048080
-DATA avx2_shuffle_0_2_0_true<>+24(SB)/4, $0x08088080
-DATA avx2_shuffle_0_2_0_true<>+28(SB)/4, $0x0c0c8080
-GLOBL avx2_shuffle_0_2_0_true<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_0_1_3_true<>+0(SB)/4, $0x03800080
-DATA avx2_shuffle_0_1_3_true<>+4(SB)/4, $0x07800480
-DATA avx2_shuffle_0_1_3_true<>+8(SB)/4, $0x0b800880
-DATA avx2_shuffle_0_1_3_true<>+12(SB)/4, $0x0f800c80
-DATA avx2_shuffle_0_1_3_true<>+16(SB)/4, $0x03800080
-DATA avx2_shuffle_0_1_3_true<>+20(SB)/4, $0x07800480
-DATA avx2_shuffle_0_1_3_true<>+24(SB)/4, $0x0b800880
-DATA avx2_shuffle_0_1_3_true<>+28(SB)/4, $0x0f800c80
-GLOBL avx2_shuffle_0_1_3_true<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_1_2_0_true<>+0(SB)/4, $0x00018080
-DATA avx2_shuffle_1_2_0_true<>+4(SB)/4, $0x04058080
-DATA avx2_shuffle_1_2_0_true<>+8(SB)/4, $0x08098080
-DATA avx2_shuffle_1_2_0_true<>+12(SB)/4, $0x0c0d8080
-DATA avx2_shuffle_1_2_0_true<>+16(SB)/4, $0x00018080
-DATA avx2_shuffle_1_2_0_true<>+20(SB)/4, $0x04058080
-DATA avx2_shuffle_1_2_0_true<>+24(SB)/4, $0x08098080
-DATA avx2_shuffle_1_2_0_true<>+28(SB)/4, $0x0c0d8080
-GLOBL avx2_shuffle_1_2_0_true<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_1_1_3_true<>+0(SB)/4, $0x03800180
-DATA avx2_shuffle_1_1_3_true<>+4(SB)/4, $0x07800580
-DATA avx2_shuffle_1_1_3_true<>+8(SB)/4, $0x0b800980
-DATA avx2_shuffle_1_1_3_true<>+12(SB)/4, $0x0f800d80
-DATA avx2_shuffle_1_1_3_true<>+16(SB)/4, $0x03800180
-DATA avx2_shuffle_1_1_3_true<>+20(SB)/4, $0x07800580
-DATA avx2_shuffle_1_1_3_true<>+24(SB)/4, $0x0b800980
-DATA avx2_shuffle_1_1_3_true<>+28(SB)/4, $0x0f800d80
-GLOBL avx2_shuffle_1_1_3_true<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_2_2_0_true<>+0(SB)/4, $0x00028080
-DATA avx2_shuffle_2_2_0_true<>+4(SB)/4, $0x04068080
-DATA avx2_shuffle_2_2_0_true<>+8(SB)/4, $0x080a8080
-DATA avx2_shuffle_2_2_0_true<>+12(SB)/4, $0x0c0e8080
-DATA avx2_shuffle_2_2_0_true<>+16(SB)/4, $0x00028080
-DATA avx2_shuffle_2_2_0_true<>+20(SB)/4, $0x04068080
-DATA avx2_shuffle_2_2_0_true<>+24(SB)/4, $0x080a8080
-DATA avx2_shuffle_2_2_0_true<>+28(SB)/4, $0x0c0e8080
-GLOBL avx2_shuffle_2_2_0_true<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_2_1_1_true<>+0(SB)/4, $0x01800280
-DATA avx2_shuffle_2_1_1_true<>+4(SB)/4, $0x05800680
-DATA avx2_shuffle_2_1_1_true<>+8(SB)/4, $0x09800a80
-DATA avx2_shuffle_2_1_1_true<>+12(SB)/4, $0x0d800e80
-DATA avx2_shuffle_2_1_1_true<>+16(SB)/4, $0x01800280
-DATA avx2_shuffle_2_1_1_true<>+20(SB)/4, $0x05800680
-DATA avx2_shuffle_2_1_1_true<>+24(SB)/4, $0x09800a80
-DATA avx2_shuffle_2_1_1_true<>+28(SB)/4, $0x0d800e80
-GLOBL avx2_shuffle_2_1_1_true<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_3_2_0_true<>+0(SB)/4, $0x00038080
-DATA avx2_shuffle_3_2_0_true<>+4(SB)/4, $0x04078080
-DATA avx2_shuffle_3_2_0_true<>+8(SB)/4, $0x080b8080
-DATA avx2_shuffle_3_2_0_true<>+12(SB)/4, $0x0c0f8080
-DATA avx2_shuffle_3_2_0_true<>+16(SB)/4, $0x00038080
-DATA avx2_shuffle_3_2_0_true<>+20(SB)/4, $0x04078080
-DATA avx2_shuffle_3_2_0_true<>+24(SB)/4, $0x080b8080
-DATA avx2_shuffle_3_2_0_true<>+28(SB)/4, $0x0c0f8080
-GLOBL avx2_shuffle_3_2_0_true<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_3_1_1_true<>+0(SB)/4, $0x01800380
-DATA avx2_shuffle_3_1_1_true<>+4(SB)/4, $0x05800780
-DATA avx2_shuffle_3_1_1_true<>+8(SB)/4, $0x09800b80
-DATA avx2_shuffle_3_1_1_true<>+12(SB)/4, $0x0d800f80
-DATA avx2_shuffle_3_1_1_true<>+16(SB)/4, $0x01800380
-DATA avx2_shuffle_3_1_1_true<>+20(SB)/4, $0x05800780
-DATA avx2_shuffle_3_1_1_true<>+24(SB)/4, $0x09800b80
-DATA avx2_shuffle_3_1_1_true<>+28(SB)/4, $0x0d800f80
-GLOBL avx2_shuffle_3_1_1_true<>(SB), RODATA|NOPTR, $32
 
 // func tileQ8_0_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
@@ -1582,123 +1535,225 @@ half:
 // func expandQ4_0AVX2(dst *float32, block *byte, chunks int)
 // Requires: AVX, AVX2, F16C, FMA3
 TEXT ·expandQ4_0AVX2(SB), $832-24
-	MOVQ    dst+0(FP), R9
-	MOVQ    block+8(FP), R10
-	MOVQ    chunks+16(FP), BX
-	LEAQ    (SP), DX
-	ADDQ    $0x3f, DX
-	ANDQ    $-64, DX
-	VMOVUPS avx2_0000000f<>+0(SB), Y0
-	VMOVUPS avx2_00000f00<>+0(SB), Y1
-	VMOVUPS avx2_000f0000<>+0(SB), Y2
-	VMOVUPS avx2_0f000000<>+0(SB), Y3
-	VMOVUPS avx2_3b800000<>+0(SB), Y5
-	VMOVUPS avx2_41000000<>+0(SB), Y6
-	XORQ    R8, R8
+	MOVQ    dst+0(FP), R8
+	MOVQ    block+8(FP), R9
+	MOVQ    chunks+16(FP), DX
+	LEAQ    (SP), AX
+	ADDQ    $0x3f, AX
+	ANDQ    $-64, AX
+	VMOVDQU avx2_shuffle_0_2_128_true<>+0(SB), Y0
+	VMOVDQU avx2_shuffle_1_2_0_true<>+0(SB), Y1
+	VMOVDQU avx2_shuffle_2_2_0_true<>+0(SB), Y2
+	VMOVDQU avx2_shuffle_3_2_0_true<>+0(SB), Y3
+	VMOVDQU avx2_0f0f0f0f<>+0(SB), Y10
+	VMOVDQU avx2_shuffle_0_1_128_true<>+0(SB), Y5
+	VMOVDQU avx2_shuffle_0_1_15_false<>+0(SB), Y6
+	VMOVDQU avx2_shuffle_1_1_15_false<>+0(SB), Y7
+	VMOVDQU avx2_shuffle_2_1_15_false<>+0(SB), Y9
+	VMOVDQU avx2_f0f0f0f0<>+0(SB), Y11
+	VMOVDQU avx2_41414141<>+0(SB), Y12
+	XORQ    DI, DI
 
 group:
-	MOVQ R10, AX
-	LEAQ (R9)(R8*4), DI
-	MOVQ BX, SI
-	MOVQ R8, R11
-	SHLQ $0x02, R11
-	ADDQ R11, AX
+	MOVQ R9, AX
+	LEAQ (R8)(DI*4), SI
+	MOVQ DX, BX
+	MOVQ DI, R10
+	SHLQ $0x02, R10
+	ADDQ R10, AX
 
 chunk:
 	MOVQ      AX, CX
-	SUBQ      R11, CX
+	SUBQ      R10, CX
 	ADDQ      $0x00000040, AX
-	VCVTPH2PS (CX)(R8*2), Y14
-	VMULPS    Y6, Y14, Y4
-	VMOVUPS   Y14, (DX)
-	VMULPS    Y5, Y14, Y14
-	VMOVUPS   Y14, 32(DX)
-	VMULPS    Y5, Y14, Y14
-	VMOVUPS   Y14, 64(DX)
-	VMULPS    Y5, Y14, Y14
-	VMOVUPS   Y14, 96(DX)
+	VCVTPH2PS (CX)(DI*2), Y14
+	VMULPS    avx2_43800000<>+0(SB), Y14, Y4
+	VMULPS    avx2_43080000<>+0(SB), Y14, Y13
+	VMULPS    avx2_45008000<>+0(SB), Y14, Y15
 	MOVQ      $0x00000002, CX
 
 half:
-	VMOVDQU     (AX), Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 384(DI)
-	VPSRLD      $0x04, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 896(DI)
-	VMOVDQU     128(AX), Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1408(DI)
-	VPSRLD      $0x04, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1920(DI)
+	VPAND       (AX), Y10, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, (SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(SI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 256(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(SI)
+	VPAND       (AX), Y11, Y8
+	VPSHUFB     Y5, Y8, Y14
+	VPOR        avx2_41000000<>+0(SB), Y14, Y14
+	VPALIGNR    $0x01, Y8, Y12, Y8
+	VFMSUB213PS Y15, Y4, Y14
+	VMOVUPS     Y14, 512(SI)
+	VPSHUFB     Y6, Y8, Y14
+	VFMSUB213PS Y15, Y4, Y14
+	VMOVUPS     Y14, 640(SI)
+	VPSHUFB     Y7, Y8, Y14
+	VFMSUB213PS Y15, Y4, Y14
+	VMOVUPS     Y14, 768(SI)
+	VPSHUFB     Y9, Y8, Y14
+	VFMSUB213PS Y15, Y4, Y14
+	VMOVUPS     Y14, 896(SI)
+	VPAND       128(AX), Y10, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1024(SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(SI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1280(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(SI)
+	VPAND       128(AX), Y11, Y8
+	VPSHUFB     Y5, Y8, Y14
+	VPOR        avx2_41000000<>+0(SB), Y14, Y14
+	VPALIGNR    $0x01, Y8, Y12, Y8
+	VFMSUB213PS Y15, Y4, Y14
+	VMOVUPS     Y14, 1536(SI)
+	VPSHUFB     Y6, Y8, Y14
+	VFMSUB213PS Y15, Y4, Y14
+	VMOVUPS     Y14, 1664(SI)
+	VPSHUFB     Y7, Y8, Y14
+	VFMSUB213PS Y15, Y4, Y14
+	VMOVUPS     Y14, 1792(SI)
+	VPSHUFB     Y9, Y8, Y14
+	VFMSUB213PS Y15, Y4, Y14
+	VMOVUPS     Y14, 1920(SI)
 	ADDQ        $0x00000100, AX
-	ADDQ        $0x00000800, DI
+	ADDQ        $0x00000800, SI
 	DECQ        CX
 	JNZ         half
-	DECQ        SI
+	DECQ        BX
 	JNZ         chunk
-	ADDQ        $0x08, R8
-	CMPQ        R8, $0x20
+	ADDQ        $0x08, DI
+	CMPQ        DI, $0x20
 	JNE         group
 	VZEROUPPER
 	RET
+
+DATA avx2_shuffle_0_2_128_true<>+0(SB)/4, $0x80008080
+DATA avx2_shuffle_0_2_128_true<>+4(SB)/4, $0x80048080
+DATA avx2_shuffle_0_2_128_true<>+8(SB)/4, $0x80088080
+DATA avx2_shuffle_0_2_128_true<>+12(SB)/4, $0x800c8080
+DATA avx2_shuffle_0_2_128_true<>+16(SB)/4, $0x80008080
+DATA avx2_shuffle_0_2_128_true<>+20(SB)/4, $0x80048080
+DATA avx2_shuffle_0_2_128_true<>+24(SB)/4, $0x80088080
+DATA avx2_shuffle_0_2_128_true<>+28(SB)/4, $0x800c8080
+GLOBL avx2_shuffle_0_2_128_true<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_shuffle_1_2_0_true<>+0(SB)/4, $0x00018080
+DATA avx2_shuffle_1_2_0_true<>+4(SB)/4, $0x04058080
+DATA avx2_shuffle_1_2_0_true<>+8(SB)/4, $0x08098080
+DATA avx2_shuffle_1_2_0_true<>+12(SB)/4, $0x0c0d8080
+DATA avx2_shuffle_1_2_0_true<>+16(SB)/4, $0x00018080
+DATA avx2_shuffle_1_2_0_true<>+20(SB)/4, $0x04058080
+DATA avx2_shuffle_1_2_0_true<>+24(SB)/4, $0x08098080
+DATA avx2_shuffle_1_2_0_true<>+28(SB)/4, $0x0c0d8080
+GLOBL avx2_shuffle_1_2_0_true<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_shuffle_2_2_0_true<>+0(SB)/4, $0x00028080
+DATA avx2_shuffle_2_2_0_true<>+4(SB)/4, $0x04068080
+DATA avx2_shuffle_2_2_0_true<>+8(SB)/4, $0x080a8080
+DATA avx2_shuffle_2_2_0_true<>+12(SB)/4, $0x0c0e8080
+DATA avx2_shuffle_2_2_0_true<>+16(SB)/4, $0x00028080
+DATA avx2_shuffle_2_2_0_true<>+20(SB)/4, $0x04068080
+DATA avx2_shuffle_2_2_0_true<>+24(SB)/4, $0x080a8080
+DATA avx2_shuffle_2_2_0_true<>+28(SB)/4, $0x0c0e8080
+GLOBL avx2_shuffle_2_2_0_true<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_shuffle_3_2_0_true<>+0(SB)/4, $0x00038080
+DATA avx2_shuffle_3_2_0_true<>+4(SB)/4, $0x04078080
+DATA avx2_shuffle_3_2_0_true<>+8(SB)/4, $0x080b8080
+DATA avx2_shuffle_3_2_0_true<>+12(SB)/4, $0x0c0f8080
+DATA avx2_shuffle_3_2_0_true<>+16(SB)/4, $0x00038080
+DATA avx2_shuffle_3_2_0_true<>+20(SB)/4, $0x04078080
+DATA avx2_shuffle_3_2_0_true<>+24(SB)/4, $0x080b8080
+DATA avx2_shuffle_3_2_0_true<>+28(SB)/4, $0x0c0f8080
+GLOBL avx2_shuffle_3_2_0_true<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_0f0f0f0f<>+0(SB)/4, $0x0f0f0f0f
+DATA avx2_0f0f0f0f<>+4(SB)/4, $0x0f0f0f0f
+DATA avx2_0f0f0f0f<>+8(SB)/4, $0x0f0f0f0f
+DATA avx2_0f0f0f0f<>+12(SB)/4, $0x0f0f0f0f
+DATA avx2_0f0f0f0f<>+16(SB)/4, $0x0f0f0f0f
+DATA avx2_0f0f0f0f<>+20(SB)/4, $0x0f0f0f0f
+DATA avx2_0f0f0f0f<>+24(SB)/4, $0x0f0f0f0f
+DATA avx2_0f0f0f0f<>+28(SB)/4, $0x0f0f0f0f
+GLOBL avx2_0f0f0f0f<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_shuffle_0_1_128_true<>+0(SB)/4, $0x80800080
+DATA avx2_shuffle_0_1_128_true<>+4(SB)/4, $0x80800480
+DATA avx2_shuffle_0_1_128_true<>+8(SB)/4, $0x80800880
+DATA avx2_shuffle_0_1_128_true<>+12(SB)/4, $0x80800c80
+DATA avx2_shuffle_0_1_128_true<>+16(SB)/4, $0x80800080
+DATA avx2_shuffle_0_1_128_true<>+20(SB)/4, $0x80800480
+DATA avx2_shuffle_0_1_128_true<>+24(SB)/4, $0x80800880
+DATA avx2_shuffle_0_1_128_true<>+28(SB)/4, $0x80800c80
+GLOBL avx2_shuffle_0_1_128_true<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_shuffle_0_1_15_false<>+0(SB)/4, $0x0f800080
+DATA avx2_shuffle_0_1_15_false<>+4(SB)/4, $0x0f800480
+DATA avx2_shuffle_0_1_15_false<>+8(SB)/4, $0x0f800880
+DATA avx2_shuffle_0_1_15_false<>+12(SB)/4, $0x0f800c80
+DATA avx2_shuffle_0_1_15_false<>+16(SB)/4, $0x0f800080
+DATA avx2_shuffle_0_1_15_false<>+20(SB)/4, $0x0f800480
+DATA avx2_shuffle_0_1_15_false<>+24(SB)/4, $0x0f800880
+DATA avx2_shuffle_0_1_15_false<>+28(SB)/4, $0x0f800c80
+GLOBL avx2_shuffle_0_1_15_false<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_shuffle_1_1_15_false<>+0(SB)/4, $0x0f800180
+DATA avx2_shuffle_1_1_15_false<>+4(SB)/4, $0x0f800580
+DATA avx2_shuffle_1_1_15_false<>+8(SB)/4, $0x0f800980
+DATA avx2_shuffle_1_1_15_false<>+12(SB)/4, $0x0f800d80
+DATA avx2_shuffle_1_1_15_false<>+16(SB)/4, $0x0f800180
+DATA avx2_shuffle_1_1_15_false<>+20(SB)/4, $0x0f800580
+DATA avx2_shuffle_1_1_15_false<>+24(SB)/4, $0x0f800980
+DATA avx2_shuffle_1_1_15_false<>+28(SB)/4, $0x0f800d80
+GLOBL avx2_shuffle_1_1_15_false<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_shuffle_2_1_15_false<>+0(SB)/4, $0x0f800280
+DATA avx2_shuffle_2_1_15_false<>+4(SB)/4, $0x0f800680
+DATA avx2_shuffle_2_1_15_false<>+8(SB)/4, $0x0f800a80
+DATA avx2_shuffle_2_1_15_false<>+12(SB)/4, $0x0f800e80
+DATA avx2_shuffle_2_1_15_false<>+16(SB)/4, $0x0f800280
+DATA avx2_shuffle_2_1_15_false<>+20(SB)/4, $0x0f800680
+DATA avx2_shuffle_2_1_15_false<>+24(SB)/4, $0x0f800a80
+DATA avx2_shuffle_2_1_15_false<>+28(SB)/4, $0x0f800e80
+GLOBL avx2_shuffle_2_1_15_false<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_f0f0f0f0<>+0(SB)/4, $0xf0f0f0f0
+DATA avx2_f0f0f0f0<>+4(SB)/4, $0xf0f0f0f0
+DATA avx2_f0f0f0f0<>+8(SB)/4, $0xf0f0f0f0
+DATA avx2_f0f0f0f0<>+12(SB)/4, $0xf0f0f0f0
+DATA avx2_f0f0f0f0<>+16(SB)/4, $0xf0f0f0f0
+DATA avx2_f0f0f0f0<>+20(SB)/4, $0xf0f0f0f0
+DATA avx2_f0f0f0f0<>+24(SB)/4, $0xf0f0f0f0
+DATA avx2_f0f0f0f0<>+28(SB)/4, $0xf0f0f0f0
+GLOBL avx2_f0f0f0f0<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_41414141<>+0(SB)/4, $0x41414141
+DATA avx2_41414141<>+4(SB)/4, $0x41414141
+DATA avx2_41414141<>+8(SB)/4, $0x41414141
+DATA avx2_41414141<>+12(SB)/4, $0x41414141
+DATA avx2_41414141<>+16(SB)/4, $0x41414141
+DATA avx2_41414141<>+20(SB)/4, $0x41414141
+DATA avx2_41414141<>+24(SB)/4, $0x41414141
+DATA avx2_41414141<>+28(SB)/4, $0x41414141
+GLOBL avx2_41414141<>(SB), RODATA|NOPTR, $32
 
 DATA avx2_0000000f<>+0(SB)/4, $0x0000000f
 DATA avx2_0000000f<>+4(SB)/4, $0x0000000f
@@ -1749,6 +1804,56 @@ DATA avx2_41000000<>+20(SB)/4, $0x41000000
 DATA avx2_41000000<>+24(SB)/4, $0x41000000
 DATA avx2_41000000<>+28(SB)/4, $0x41000000
 GLOBL avx2_41000000<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_43800000<>+0(SB)/4, $0x43800000
+DATA avx2_43800000<>+4(SB)/4, $0x43800000
+DATA avx2_43800000<>+8(SB)/4, $0x43800000
+DATA avx2_43800000<>+12(SB)/4, $0x43800000
+DATA avx2_43800000<>+16(SB)/4, $0x43800000
+DATA avx2_43800000<>+20(SB)/4, $0x43800000
+DATA avx2_43800000<>+24(SB)/4, $0x43800000
+DATA avx2_43800000<>+28(SB)/4, $0x43800000
+GLOBL avx2_43800000<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_43080000<>+0(SB)/4, $0x43080000
+DATA avx2_43080000<>+4(SB)/4, $0x43080000
+DATA avx2_43080000<>+8(SB)/4, $0x43080000
+DATA avx2_43080000<>+12(SB)/4, $0x43080000
+DATA avx2_43080000<>+16(SB)/4, $0x43080000
+DATA avx2_43080000<>+20(SB)/4, $0x43080000
+DATA avx2_43080000<>+24(SB)/4, $0x43080000
+DATA avx2_43080000<>+28(SB)/4, $0x43080000
+GLOBL avx2_43080000<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_45008000<>+0(SB)/4, $0x45008000
+DATA avx2_45008000<>+4(SB)/4, $0x45008000
+DATA avx2_45008000<>+8(SB)/4, $0x45008000
+DATA avx2_45008000<>+12(SB)/4, $0x45008000
+DATA avx2_45008000<>+16(SB)/4, $0x45008000
+DATA avx2_45008000<>+20(SB)/4, $0x45008000
+DATA avx2_45008000<>+24(SB)/4, $0x45008000
+DATA avx2_45008000<>+28(SB)/4, $0x45008000
+GLOBL avx2_45008000<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_3f000000<>+0(SB)/4, $0x3f000000
+DATA avx2_3f000000<>+4(SB)/4, $0x3f000000
+DATA avx2_3f000000<>+8(SB)/4, $0x3f000000
+DATA avx2_3f000000<>+12(SB)/4, $0x3f000000
+DATA avx2_3f000000<>+16(SB)/4, $0x3f000000
+DATA avx2_3f000000<>+20(SB)/4, $0x3f000000
+DATA avx2_3f000000<>+24(SB)/4, $0x3f000000
+DATA avx2_3f000000<>+28(SB)/4, $0x3f000000
+GLOBL avx2_3f000000<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_0000003f<>+0(SB)/4, $0x0000003f
+DATA avx2_0000003f<>+4(SB)/4, $0x0000003f
+DATA avx2_0000003f<>+8(SB)/4, $0x0000003f
+DATA avx2_0000003f<>+12(SB)/4, $0x0000003f
+DATA avx2_0000003f<>+16(SB)/4, $0x0000003f
+DATA avx2_0000003f<>+20(SB)/4, $0x0000003f
+DATA avx2_0000003f<>+24(SB)/4, $0x0000003f
+DATA avx2_0000003f<>+28(SB)/4, $0x0000003f
+GLOBL avx2_0000003f<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ4_0AVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
@@ -2107,136 +2212,6 @@ half:
 	JNZ          block
 	VZEROUPPER
 	RET
-
-DATA avx2_43800000<>+0(SB)/4, $0x43800000
-DATA avx2_43800000<>+4(SB)/4, $0x43800000
-DATA avx2_43800000<>+8(SB)/4, $0x43800000
-DATA avx2_43800000<>+12(SB)/4, $0x43800000
-DATA avx2_43800000<>+16(SB)/4, $0x43800000
-DATA avx2_43800000<>+20(SB)/4, $0x43800000
-DATA avx2_43800000<>+24(SB)/4, $0x43800000
-DATA avx2_43800000<>+28(SB)/4, $0x43800000
-GLOBL avx2_43800000<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_43080000<>+0(SB)/4, $0x43080000
-DATA avx2_43080000<>+4(SB)/4, $0x43080000
-DATA avx2_43080000<>+8(SB)/4, $0x43080000
-DATA avx2_43080000<>+12(SB)/4, $0x43080000
-DATA avx2_43080000<>+16(SB)/4, $0x43080000
-DATA avx2_43080000<>+20(SB)/4, $0x43080000
-DATA avx2_43080000<>+24(SB)/4, $0x43080000
-DATA avx2_43080000<>+28(SB)/4, $0x43080000
-GLOBL avx2_43080000<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_45008000<>+0(SB)/4, $0x45008000
-DATA avx2_45008000<>+4(SB)/4, $0x45008000
-DATA avx2_45008000<>+8(SB)/4, $0x45008000
-DATA avx2_45008000<>+12(SB)/4, $0x45008000
-DATA avx2_45008000<>+16(SB)/4, $0x45008000
-DATA avx2_45008000<>+20(SB)/4, $0x45008000
-DATA avx2_45008000<>+24(SB)/4, $0x45008000
-DATA avx2_45008000<>+28(SB)/4, $0x45008000
-GLOBL avx2_45008000<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_0f0f0f0f<>+0(SB)/4, $0x0f0f0f0f
-DATA avx2_0f0f0f0f<>+4(SB)/4, $0x0f0f0f0f
-DATA avx2_0f0f0f0f<>+8(SB)/4, $0x0f0f0f0f
-DATA avx2_0f0f0f0f<>+12(SB)/4, $0x0f0f0f0f
-DATA avx2_0f0f0f0f<>+16(SB)/4, $0x0f0f0f0f
-DATA avx2_0f0f0f0f<>+20(SB)/4, $0x0f0f0f0f
-DATA avx2_0f0f0f0f<>+24(SB)/4, $0x0f0f0f0f
-DATA avx2_0f0f0f0f<>+28(SB)/4, $0x0f0f0f0f
-GLOBL avx2_0f0f0f0f<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_0_2_128_true<>+0(SB)/4, $0x80008080
-DATA avx2_shuffle_0_2_128_true<>+4(SB)/4, $0x80048080
-DATA avx2_shuffle_0_2_128_true<>+8(SB)/4, $0x80088080
-DATA avx2_shuffle_0_2_128_true<>+12(SB)/4, $0x800c8080
-DATA avx2_shuffle_0_2_128_true<>+16(SB)/4, $0x80008080
-DATA avx2_shuffle_0_2_128_true<>+20(SB)/4, $0x80048080
-DATA avx2_shuffle_0_2_128_true<>+24(SB)/4, $0x80088080
-DATA avx2_shuffle_0_2_128_true<>+28(SB)/4, $0x800c8080
-GLOBL avx2_shuffle_0_2_128_true<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_3f000000<>+0(SB)/4, $0x3f000000
-DATA avx2_3f000000<>+4(SB)/4, $0x3f000000
-DATA avx2_3f000000<>+8(SB)/4, $0x3f000000
-DATA avx2_3f000000<>+12(SB)/4, $0x3f000000
-DATA avx2_3f000000<>+16(SB)/4, $0x3f000000
-DATA avx2_3f000000<>+20(SB)/4, $0x3f000000
-DATA avx2_3f000000<>+24(SB)/4, $0x3f000000
-DATA avx2_3f000000<>+28(SB)/4, $0x3f000000
-GLOBL avx2_3f000000<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_0000003f<>+0(SB)/4, $0x0000003f
-DATA avx2_0000003f<>+4(SB)/4, $0x0000003f
-DATA avx2_0000003f<>+8(SB)/4, $0x0000003f
-DATA avx2_0000003f<>+12(SB)/4, $0x0000003f
-DATA avx2_0000003f<>+16(SB)/4, $0x0000003f
-DATA avx2_0000003f<>+20(SB)/4, $0x0000003f
-DATA avx2_0000003f<>+24(SB)/4, $0x0000003f
-DATA avx2_0000003f<>+28(SB)/4, $0x0000003f
-GLOBL avx2_0000003f<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_f0f0f0f0<>+0(SB)/4, $0xf0f0f0f0
-DATA avx2_f0f0f0f0<>+4(SB)/4, $0xf0f0f0f0
-DATA avx2_f0f0f0f0<>+8(SB)/4, $0xf0f0f0f0
-DATA avx2_f0f0f0f0<>+12(SB)/4, $0xf0f0f0f0
-DATA avx2_f0f0f0f0<>+16(SB)/4, $0xf0f0f0f0
-DATA avx2_f0f0f0f0<>+20(SB)/4, $0xf0f0f0f0
-DATA avx2_f0f0f0f0<>+24(SB)/4, $0xf0f0f0f0
-DATA avx2_f0f0f0f0<>+28(SB)/4, $0xf0f0f0f0
-GLOBL avx2_f0f0f0f0<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_41414141<>+0(SB)/4, $0x41414141
-DATA avx2_41414141<>+4(SB)/4, $0x41414141
-DATA avx2_41414141<>+8(SB)/4, $0x41414141
-DATA avx2_41414141<>+12(SB)/4, $0x41414141
-DATA avx2_41414141<>+16(SB)/4, $0x41414141
-DATA avx2_41414141<>+20(SB)/4, $0x41414141
-DATA avx2_41414141<>+24(SB)/4, $0x41414141
-DATA avx2_41414141<>+28(SB)/4, $0x41414141
-GLOBL avx2_41414141<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_0_1_128_true<>+0(SB)/4, $0x80800080
-DATA avx2_shuffle_0_1_128_true<>+4(SB)/4, $0x80800480
-DATA avx2_shuffle_0_1_128_true<>+8(SB)/4, $0x80800880
-DATA avx2_shuffle_0_1_128_true<>+12(SB)/4, $0x80800c80
-DATA avx2_shuffle_0_1_128_true<>+16(SB)/4, $0x80800080
-DATA avx2_shuffle_0_1_128_true<>+20(SB)/4, $0x80800480
-DATA avx2_shuffle_0_1_128_true<>+24(SB)/4, $0x80800880
-DATA avx2_shuffle_0_1_128_true<>+28(SB)/4, $0x80800c80
-GLOBL avx2_shuffle_0_1_128_true<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_0_1_15_false<>+0(SB)/4, $0x0f800080
-DATA avx2_shuffle_0_1_15_false<>+4(SB)/4, $0x0f800480
-DATA avx2_shuffle_0_1_15_false<>+8(SB)/4, $0x0f800880
-DATA avx2_shuffle_0_1_15_false<>+12(SB)/4, $0x0f800c80
-DATA avx2_shuffle_0_1_15_false<>+16(SB)/4, $0x0f800080
-DATA avx2_shuffle_0_1_15_false<>+20(SB)/4, $0x0f800480
-DATA avx2_shuffle_0_1_15_false<>+24(SB)/4, $0x0f800880
-DATA avx2_shuffle_0_1_15_false<>+28(SB)/4, $0x0f800c80
-GLOBL avx2_shuffle_0_1_15_false<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_1_1_15_false<>+0(SB)/4, $0x0f800180
-DATA avx2_shuffle_1_1_15_false<>+4(SB)/4, $0x0f800580
-DATA avx2_shuffle_1_1_15_false<>+8(SB)/4, $0x0f800980
-DATA avx2_shuffle_1_1_15_false<>+12(SB)/4, $0x0f800d80
-DATA avx2_shuffle_1_1_15_false<>+16(SB)/4, $0x0f800180
-DATA avx2_shuffle_1_1_15_false<>+20(SB)/4, $0x0f800580
-DATA avx2_shuffle_1_1_15_false<>+24(SB)/4, $0x0f800980
-DATA avx2_shuffle_1_1_15_false<>+28(SB)/4, $0x0f800d80
-GLOBL avx2_shuffle_1_1_15_false<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_shuffle_2_1_15_false<>+0(SB)/4, $0x0f800280
-DATA avx2_shuffle_2_1_15_false<>+4(SB)/4, $0x0f800680
-DATA avx2_shuffle_2_1_15_false<>+8(SB)/4, $0x0f800a80
-DATA avx2_shuffle_2_1_15_false<>+12(SB)/4, $0x0f800e80
-DATA avx2_shuffle_2_1_15_false<>+16(SB)/4, $0x0f800280
-DATA avx2_shuffle_2_1_15_false<>+20(SB)/4, $0x0f800680
-DATA avx2_shuffle_2_1_15_false<>+24(SB)/4, $0x0f800a80
-DATA avx2_shuffle_2_1_15_false<>+28(SB)/4, $0x0f800e80
-GLOBL avx2_shuffle_2_1_15_false<>(SB), RODATA|NOPTR, $32
 
 // func tileQ4_0_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
@@ -3240,11 +3215,11 @@ TEXT ·expandQ4_1AVX2(SB), $832-24
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
-	VMOVUPS avx2_0000000f<>+0(SB), Y0
-	VMOVUPS avx2_00000f00<>+0(SB), Y1
-	VMOVUPS avx2_000f0000<>+0(SB), Y2
-	VMOVUPS avx2_0f000000<>+0(SB), Y3
-	VMOVUPS avx2_3b800000<>+0(SB), Y5
+	VMOVDQU avx2_shuffle_0_2_128_true<>+0(SB), Y0
+	VMOVDQU avx2_shuffle_1_2_0_true<>+0(SB), Y1
+	VMOVDQU avx2_shuffle_2_2_0_true<>+0(SB), Y2
+	VMOVDQU avx2_shuffle_3_2_0_true<>+0(SB), Y3
+	VMOVDQU avx2_0f0f0f0f<>+0(SB), Y10
 	XORQ    R8, R8
 
 group:
@@ -3259,83 +3234,112 @@ chunk:
 	MOVQ      AX, CX
 	SUBQ      R11, CX
 	ADDQ      $0x00000080, AX
+	VMOVDQU   avx2_7c007c00<>+0(SB), Y12
+	VPAND     64(CX), Y12, Y13
+	VPAND     (CX), Y12, Y12
+	VPSUBW    Y12, Y13, Y12
+	VPSUBUSW  avx2_38003800<>+0(SB), Y12, Y12
+	VMOVDQU   avx2_7c007c00<>+0(SB), Y14
+	VPAND     96(CX), Y14, Y15
+	VPAND     32(CX), Y14, Y14
+	VPSUBW    Y14, Y15, Y14
+	VPSUBUSW  avx2_38003800<>+0(SB), Y14, Y14
+	VPOR      Y12, Y14, Y12
+	VPTEST    Y12, Y12
+	JZ        exact
 	VCVTPH2PS (CX)(R8*2), Y14
 	VCVTPH2PS 64(CX)(R8*2), Y4
 	VMOVUPS   Y14, (DX)
-	VMULPS    Y5, Y14, Y14
+	VMULPS    avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS   Y14, 32(DX)
-	VMULPS    Y5, Y14, Y14
+	VMULPS    avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS   Y14, 64(DX)
-	VMULPS    Y5, Y14, Y14
+	VMULPS    avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS   Y14, 96(DX)
 	MOVQ      $0x00000002, CX
 
 half:
 	VMOVDQU     (AX), Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000000f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_000f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_0f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 384(DI)
 	VPSRLD      $0x04, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000000f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_000f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_0f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 896(DI)
 	VMOVDQU     128(AX), Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000000f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_000f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_0f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1408(DI)
 	VPSRLD      $0x04, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000000f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_000f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_0f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1920(DI)
@@ -3343,13 +3347,113 @@ half:
 	ADDQ        $0x00000800, DI
 	DECQ        CX
 	JNZ         half
-	DECQ        SI
-	JNZ         chunk
-	ADDQ        $0x08, R8
-	CMPQ        R8, $0x20
-	JNE         group
+	JMP         walked
+
+exact:
+	VCVTPH2PS   (CX)(R8*2), Y14
+	VMULPS      avx2_43800000<>+0(SB), Y14, Y4
+	VCVTPH2PS   64(CX)(R8*2), Y13
+	VFMSUB231PS avx2_3f000000<>+0(SB), Y4, Y13
+	MOVQ        $0x00000002, CX
+
+halfExact:
+	VPAND       (AX), Y10, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, (DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 256(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(DI)
+	VMOVDQU     (AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VPAND       Y10, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 512(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 768(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(DI)
+	VPAND       128(AX), Y10, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1024(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1280(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(DI)
+	VMOVDQU     128(AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VPAND       Y10, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1536(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1792(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(DI)
+	ADDQ        $0x00000100, AX
+	ADDQ        $0x00000800, DI
+	DECQ        CX
+	JNZ         halfExact
+
+walked:
+	DECQ SI
+	JNZ  chunk
+	ADDQ $0x08, R8
+	CMPQ R8, $0x20
+	JNE  group
 	VZEROUPPER
 	RET
+
+DATA avx2_7c007c00<>+0(SB)/4, $0x7c007c00
+DATA avx2_7c007c00<>+4(SB)/4, $0x7c007c00
+DATA avx2_7c007c00<>+8(SB)/4, $0x7c007c00
+DATA avx2_7c007c00<>+12(SB)/4, $0x7c007c00
+DATA avx2_7c007c00<>+16(SB)/4, $0x7c007c00
+DATA avx2_7c007c00<>+20(SB)/4, $0x7c007c00
+DATA avx2_7c007c00<>+24(SB)/4, $0x7c007c00
+DATA avx2_7c007c00<>+28(SB)/4, $0x7c007c00
+GLOBL avx2_7c007c00<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_38003800<>+0(SB)/4, $0x38003800
+DATA avx2_38003800<>+4(SB)/4, $0x38003800
+DATA avx2_38003800<>+8(SB)/4, $0x38003800
+DATA avx2_38003800<>+12(SB)/4, $0x38003800
+DATA avx2_38003800<>+16(SB)/4, $0x38003800
+DATA avx2_38003800<>+20(SB)/4, $0x38003800
+DATA avx2_38003800<>+24(SB)/4, $0x38003800
+DATA avx2_38003800<>+28(SB)/4, $0x38003800
+GLOBL avx2_38003800<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ4_1AVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
@@ -4088,26 +4192,6 @@ walked:
 	JNZ     block
 	VZEROUPPER
 	RET
-
-DATA avx2_7c007c00<>+0(SB)/4, $0x7c007c00
-DATA avx2_7c007c00<>+4(SB)/4, $0x7c007c00
-DATA avx2_7c007c00<>+8(SB)/4, $0x7c007c00
-DATA avx2_7c007c00<>+12(SB)/4, $0x7c007c00
-DATA avx2_7c007c00<>+16(SB)/4, $0x7c007c00
-DATA avx2_7c007c00<>+20(SB)/4, $0x7c007c00
-DATA avx2_7c007c00<>+24(SB)/4, $0x7c007c00
-DATA avx2_7c007c00<>+28(SB)/4, $0x7c007c00
-GLOBL avx2_7c007c00<>(SB), RODATA|NOPTR, $32
-
-DATA avx2_38003800<>+0(SB)/4, $0x38003800
-DATA avx2_38003800<>+4(SB)/4, $0x38003800
-DATA avx2_38003800<>+8(SB)/4, $0x38003800
-DATA avx2_38003800<>+12(SB)/4, $0x38003800
-DATA avx2_38003800<>+16(SB)/4, $0x38003800
-DATA avx2_38003800<>+20(SB)/4, $0x38003800
-DATA avx2_38003800<>+24(SB)/4, $0x38003800
-DATA avx2_38003800<>+28(SB)/4, $0x38003800
-GLOBL avx2_38003800<>(SB), RODATA|NOPTR, $32
 
 // func tileQ4_1_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
@@ -6045,226 +6129,201 @@ walked:
 // func expandQ5_0AVX2(dst *float32, block *byte, chunks int)
 // Requires: AVX, AVX2, F16C, FMA3
 TEXT ·expandQ5_0AVX2(SB), $832-24
-	MOVQ    dst+0(FP), R9
-	MOVQ    block+8(FP), R10
-	MOVQ    chunks+16(FP), BX
-	LEAQ    (SP), DX
-	ADDQ    $0x3f, DX
-	ANDQ    $-64, DX
-	VMOVUPS avx2_0000001f<>+0(SB), Y0
-	VMOVUPS avx2_00001f00<>+0(SB), Y1
-	VMOVUPS avx2_001f0000<>+0(SB), Y2
-	VMOVUPS avx2_1f000000<>+0(SB), Y3
-	VMOVUPS avx2_3b800000<>+0(SB), Y5
-	VMOVUPS avx2_41800000<>+0(SB), Y6
-	VMOVUPS avx2_0f0f0f0f<>+0(SB), Y7
-	VMOVUPS avx2_10101010<>+0(SB), Y9
-	XORQ    R8, R8
+	MOVQ    dst+0(FP), R8
+	MOVQ    block+8(FP), R9
+	MOVQ    chunks+16(FP), DX
+	LEAQ    (SP), AX
+	ADDQ    $0x3f, AX
+	ANDQ    $-64, AX
+	VMOVDQU avx2_shuffle_0_2_128_true<>+0(SB), Y0
+	VMOVDQU avx2_shuffle_1_2_0_true<>+0(SB), Y1
+	VMOVDQU avx2_shuffle_2_2_0_true<>+0(SB), Y2
+	VMOVDQU avx2_shuffle_3_2_0_true<>+0(SB), Y3
+	VMOVDQU avx2_0f0f0f0f<>+0(SB), Y10
+	XORQ    DI, DI
 
 group:
-	MOVQ R10, AX
-	LEAQ (R9)(R8*4), DI
-	MOVQ BX, SI
-	MOVQ R8, R11
-	SHLQ $0x02, R11
-	ADDQ R11, AX
+	MOVQ R9, AX
+	LEAQ (R8)(DI*4), SI
+	MOVQ DX, BX
+	MOVQ DI, R10
+	SHLQ $0x02, R10
+	ADDQ R10, AX
 
 chunk:
 	MOVQ        AX, CX
-	SUBQ        R11, CX
+	SUBQ        R10, CX
 	ADDQ        $0x000000c0, AX
-	VCVTPH2PS   (CX)(R8*2), Y14
-	VMULPS      Y6, Y14, Y4
-	VMOVUPS     Y14, (DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 32(DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 64(DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 96(DX)
-	VPAND       (AX), Y7, Y8
-	VMOVDQU     64(CX)(R8*4), Y15
+	VCVTPH2PS   (CX)(DI*2), Y14
+	VMULPS      avx2_43800000<>+0(SB), Y14, Y4
+	VMULPS      avx2_43100000<>+0(SB), Y14, Y13
+	VPAND       (AX), Y10, Y8
+	VMOVDQU     64(CX)(DI*4), Y15
 	VPSLLD      $0x04, Y15, Y15
-	VPAND       Y9, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 384(DI)
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, (SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(SI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 256(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(SI)
 	VMOVDQU     (AX), Y8
 	VPSRLD      $0x04, Y8, Y8
-	VMOVDQU     64(CX)(R8*4), Y15
+	VMOVDQU     64(CX)(DI*4), Y15
 	VPSLLD      $0x03, Y15, Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 896(DI)
-	VPAND       128(AX), Y7, Y8
-	VMOVDQU     64(CX)(R8*4), Y15
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 512(SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(SI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 768(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(SI)
+	VPAND       128(AX), Y10, Y8
+	VMOVDQU     64(CX)(DI*4), Y15
 	VPSLLD      $0x02, Y15, Y15
-	VPAND       Y9, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1408(DI)
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1024(SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(SI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1280(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(SI)
 	VMOVDQU     128(AX), Y8
 	VPSRLD      $0x04, Y8, Y8
-	VMOVDQU     64(CX)(R8*4), Y15
+	VMOVDQU     64(CX)(DI*4), Y15
 	VPSLLD      $0x01, Y15, Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1920(DI)
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1536(SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(SI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1792(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(SI)
 	ADDQ        $0x00000100, AX
-	ADDQ        $0x00000800, DI
-	VPAND       (AX), Y7, Y8
-	VMOVDQU     64(CX)(R8*4), Y15
-	VPAND       Y9, Y15, Y15
+	ADDQ        $0x00000800, SI
+	VPAND       (AX), Y10, Y8
+	VMOVDQU     64(CX)(DI*4), Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 384(DI)
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, (SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(SI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 256(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(SI)
 	VMOVDQU     (AX), Y8
 	VPSRLD      $0x04, Y8, Y8
-	VMOVDQU     64(CX)(R8*4), Y15
+	VMOVDQU     64(CX)(DI*4), Y15
 	VPSRLD      $0x01, Y15, Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 896(DI)
-	VPAND       128(AX), Y7, Y8
-	VMOVDQU     64(CX)(R8*4), Y15
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 512(SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(SI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 768(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(SI)
+	VPAND       128(AX), Y10, Y8
+	VMOVDQU     64(CX)(DI*4), Y15
 	VPSRLD      $0x02, Y15, Y15
-	VPAND       Y9, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1408(DI)
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1024(SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(SI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1280(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(SI)
 	VMOVDQU     128(AX), Y8
 	VPSRLD      $0x04, Y8, Y8
-	VMOVDQU     64(CX)(R8*4), Y15
+	VMOVDQU     64(CX)(DI*4), Y15
 	VPSRLD      $0x03, Y15, Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
-	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
-	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1920(DI)
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1536(SI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(SI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1792(SI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(SI)
 	ADDQ        $0x00000100, AX
-	ADDQ        $0x00000800, DI
-	DECQ        SI
+	ADDQ        $0x00000800, SI
+	DECQ        BX
 	JNZ         chunk
-	ADDQ        $0x08, R8
-	CMPQ        R8, $0x20
+	ADDQ        $0x08, DI
+	CMPQ        DI, $0x20
 	JNE         group
 	VZEROUPPER
 	RET
@@ -6328,6 +6387,16 @@ DATA avx2_10101010<>+20(SB)/4, $0x10101010
 DATA avx2_10101010<>+24(SB)/4, $0x10101010
 DATA avx2_10101010<>+28(SB)/4, $0x10101010
 GLOBL avx2_10101010<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_43100000<>+0(SB)/4, $0x43100000
+DATA avx2_43100000<>+4(SB)/4, $0x43100000
+DATA avx2_43100000<>+8(SB)/4, $0x43100000
+DATA avx2_43100000<>+12(SB)/4, $0x43100000
+DATA avx2_43100000<>+16(SB)/4, $0x43100000
+DATA avx2_43100000<>+20(SB)/4, $0x43100000
+DATA avx2_43100000<>+24(SB)/4, $0x43100000
+DATA avx2_43100000<>+28(SB)/4, $0x43100000
+GLOBL avx2_43100000<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ5_0AVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
@@ -7111,16 +7180,6 @@ chunk:
 	JNZ          block
 	VZEROUPPER
 	RET
-
-DATA avx2_43100000<>+0(SB)/4, $0x43100000
-DATA avx2_43100000<>+4(SB)/4, $0x43100000
-DATA avx2_43100000<>+8(SB)/4, $0x43100000
-DATA avx2_43100000<>+12(SB)/4, $0x43100000
-DATA avx2_43100000<>+16(SB)/4, $0x43100000
-DATA avx2_43100000<>+20(SB)/4, $0x43100000
-DATA avx2_43100000<>+24(SB)/4, $0x43100000
-DATA avx2_43100000<>+28(SB)/4, $0x43100000
-GLOBL avx2_43100000<>(SB), RODATA|NOPTR, $32
 
 // func tileQ5_0_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
@@ -9094,13 +9153,11 @@ TEXT ·expandQ5_1AVX2(SB), $832-24
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
-	VMOVUPS avx2_0000001f<>+0(SB), Y0
-	VMOVUPS avx2_00001f00<>+0(SB), Y1
-	VMOVUPS avx2_001f0000<>+0(SB), Y2
-	VMOVUPS avx2_1f000000<>+0(SB), Y3
-	VMOVUPS avx2_3b800000<>+0(SB), Y5
-	VMOVUPS avx2_0f0f0f0f<>+0(SB), Y6
-	VMOVUPS avx2_10101010<>+0(SB), Y7
+	VMOVDQU avx2_shuffle_0_2_128_true<>+0(SB), Y0
+	VMOVDQU avx2_shuffle_1_2_0_true<>+0(SB), Y1
+	VMOVDQU avx2_shuffle_2_2_0_true<>+0(SB), Y2
+	VMOVDQU avx2_shuffle_3_2_0_true<>+0(SB), Y3
+	VMOVDQU avx2_0f0f0f0f<>+0(SB), Y10
 	XORQ    R8, R8
 
 group:
@@ -9115,33 +9172,50 @@ chunk:
 	MOVQ        AX, CX
 	SUBQ        R11, CX
 	ADDQ        $0x00000100, AX
+	VMOVDQU     avx2_7c007c00<>+0(SB), Y12
+	VPAND       64(CX), Y12, Y13
+	VPAND       (CX), Y12, Y12
+	VPSUBW      Y12, Y13, Y12
+	VPSUBUSW    avx2_38003800<>+0(SB), Y12, Y12
+	VMOVDQU     avx2_7c007c00<>+0(SB), Y14
+	VPAND       96(CX), Y14, Y15
+	VPAND       32(CX), Y14, Y14
+	VPSUBW      Y14, Y15, Y14
+	VPSUBUSW    avx2_38003800<>+0(SB), Y14, Y14
+	VPOR        Y12, Y14, Y12
+	VPTEST      Y12, Y12
+	JZ          exact
 	VCVTPH2PS   (CX)(R8*2), Y14
 	VCVTPH2PS   64(CX)(R8*2), Y4
 	VMOVUPS     Y14, (DX)
-	VMULPS      Y5, Y14, Y14
+	VMULPS      avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS     Y14, 32(DX)
-	VMULPS      Y5, Y14, Y14
+	VMULPS      avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS     Y14, 64(DX)
-	VMULPS      Y5, Y14, Y14
+	VMULPS      avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS     Y14, 96(DX)
-	VPAND       (AX), Y6, Y8
+	VPAND       (AX), Y10, Y8
 	VMOVDQU     128(CX)(R8*4), Y15
 	VPSLLD      $0x04, Y15, Y15
-	VPAND       Y7, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 384(DI)
@@ -9149,43 +9223,51 @@ chunk:
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     128(CX)(R8*4), Y15
 	VPSLLD      $0x03, Y15, Y15
-	VPAND       Y6, Y8, Y8
-	VPAND       Y7, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 896(DI)
-	VPAND       128(AX), Y6, Y8
+	VPAND       128(AX), Y10, Y8
 	VMOVDQU     128(CX)(R8*4), Y15
 	VPSLLD      $0x02, Y15, Y15
-	VPAND       Y7, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1408(DI)
@@ -9193,44 +9275,52 @@ chunk:
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     128(CX)(R8*4), Y15
 	VPSLLD      $0x01, Y15, Y15
-	VPAND       Y6, Y8, Y8
-	VPAND       Y7, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1920(DI)
 	ADDQ        $0x00000100, AX
 	ADDQ        $0x00000800, DI
-	VPAND       (AX), Y6, Y8
+	VPAND       (AX), Y10, Y8
 	VMOVDQU     128(CX)(R8*4), Y15
-	VPAND       Y7, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 384(DI)
@@ -9238,43 +9328,51 @@ chunk:
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     128(CX)(R8*4), Y15
 	VPSRLD      $0x01, Y15, Y15
-	VPAND       Y6, Y8, Y8
-	VPAND       Y7, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 896(DI)
-	VPAND       128(AX), Y6, Y8
+	VPAND       128(AX), Y10, Y8
 	VMOVDQU     128(CX)(R8*4), Y15
 	VPSRLD      $0x02, Y15, Y15
-	VPAND       Y7, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1408(DI)
@@ -9282,32 +9380,208 @@ chunk:
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     128(CX)(R8*4), Y15
 	VPSRLD      $0x03, Y15, Y15
-	VPAND       Y6, Y8, Y8
-	VPAND       Y7, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMADD132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMADD132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1920(DI)
 	ADDQ        $0x00000100, AX
 	ADDQ        $0x00000800, DI
-	DECQ        SI
-	JNZ         chunk
-	ADDQ        $0x08, R8
-	CMPQ        R8, $0x20
-	JNE         group
+	JMP         walked
+
+exact:
+	VCVTPH2PS   (CX)(R8*2), Y14
+	VMULPS      avx2_43800000<>+0(SB), Y14, Y4
+	VCVTPH2PS   64(CX)(R8*2), Y13
+	VFMSUB231PS avx2_3f000000<>+0(SB), Y4, Y13
+	VPAND       (AX), Y10, Y8
+	VMOVDQU     128(CX)(R8*4), Y15
+	VPSLLD      $0x04, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, (DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 256(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(DI)
+	VMOVDQU     (AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VMOVDQU     128(CX)(R8*4), Y15
+	VPSLLD      $0x03, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 512(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 768(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(DI)
+	VPAND       128(AX), Y10, Y8
+	VMOVDQU     128(CX)(R8*4), Y15
+	VPSLLD      $0x02, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1024(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1280(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(DI)
+	VMOVDQU     128(AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VMOVDQU     128(CX)(R8*4), Y15
+	VPSLLD      $0x01, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1536(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1792(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(DI)
+	ADDQ        $0x00000100, AX
+	ADDQ        $0x00000800, DI
+	VPAND       (AX), Y10, Y8
+	VMOVDQU     128(CX)(R8*4), Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, (DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 256(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(DI)
+	VMOVDQU     (AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VMOVDQU     128(CX)(R8*4), Y15
+	VPSRLD      $0x01, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 512(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 768(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(DI)
+	VPAND       128(AX), Y10, Y8
+	VMOVDQU     128(CX)(R8*4), Y15
+	VPSRLD      $0x02, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1024(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1280(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(DI)
+	VMOVDQU     128(AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VMOVDQU     128(CX)(R8*4), Y15
+	VPSRLD      $0x03, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1536(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1792(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(DI)
+	ADDQ        $0x00000100, AX
+	ADDQ        $0x00000800, DI
+
+walked:
+	DECQ SI
+	JNZ  chunk
+	ADDQ $0x08, R8
+	CMPQ R8, $0x20
+	JNE  group
 	VZEROUPPER
 	RET
 
@@ -14889,18 +15163,30 @@ TEXT ·expandQ2_KAVX2(SB), $832-24
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
-	VMOVUPS avx2_00000003<>+0(SB), Y0
-	VMOVUPS avx2_00000300<>+0(SB), Y1
-	VMOVUPS avx2_00030000<>+0(SB), Y2
-	VMOVUPS avx2_03000000<>+0(SB), Y3
-	VMOVUPS avx2_3b800000<>+0(SB), Y5
-	VMOVUPS avx2_0000000f<>+0(SB), Y6
+	VMOVDQU avx2_shuffle_0_2_128_true<>+0(SB), Y0
+	VMOVDQU avx2_shuffle_1_2_0_true<>+0(SB), Y1
+	VMOVDQU avx2_shuffle_2_2_0_true<>+0(SB), Y2
+	VMOVDQU avx2_shuffle_3_2_0_true<>+0(SB), Y3
+	VMOVDQU avx2_03030303<>+0(SB), Y10
 	XORQ    R8, R8
 
 group:
 	MOVQ      R10, AX
 	LEAQ      (R9)(R8*4), DI
 	MOVQ      BX, SI
+	VMOVDQU   avx2_7c007c00<>+0(SB), Y12
+	VPAND     64(AX), Y12, Y13
+	VPAND     (AX), Y12, Y12
+	VPSUBW    Y12, Y13, Y12
+	VPSUBUSW  avx2_38003800<>+0(SB), Y12, Y12
+	VMOVDQU   avx2_7c007c00<>+0(SB), Y14
+	VPAND     96(AX), Y14, Y15
+	VPAND     32(AX), Y14, Y14
+	VPSUBW    Y14, Y15, Y14
+	VPSUBUSW  avx2_38003800<>+0(SB), Y14, Y14
+	VPOR      Y12, Y14, Y12
+	VPTEST    Y12, Y12
+	JZ        exact
 	MOVQ      R8, R11
 	SHLQ      $0x02, R11
 	MOVQ      AX, CX
@@ -14919,7 +15205,7 @@ chunk:
 
 half:
 	VPMOVZXBD   (CX)(R8*1), Y15
-	VPAND       Y6, Y15, Y15
+	VPAND       avx2_0000000f<>+0(SB), Y15, Y15
 	VCVTDQ2PS   Y15, Y15
 	VMULPS      512(DX), Y15, Y14
 	VPMOVZXBD   (CX)(R8*1), Y15
@@ -14927,77 +15213,93 @@ half:
 	VCVTDQ2PS   Y15, Y15
 	VMULPS      640(DX), Y15, Y4
 	VMOVUPS     Y14, (DX)
-	VMULPS      Y5, Y14, Y14
+	VMULPS      avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS     Y14, 32(DX)
-	VMULPS      Y5, Y14, Y14
+	VMULPS      avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS     Y14, 64(DX)
-	VMULPS      Y5, Y14, Y14
+	VMULPS      avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS     Y14, 96(DX)
 	VMOVDQU     (AX), Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_00000003<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000300<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_00030000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_03000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 384(DI)
 	VPSRLD      $0x02, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_00000003<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000300<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_00030000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_03000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 896(DI)
 	VPSRLD      $0x02, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_00000003<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000300<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_00030000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_03000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1408(DI)
 	VPSRLD      $0x02, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_00000003<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000300<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_00030000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_03000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1920(DI)
@@ -15008,11 +15310,126 @@ half:
 	JNZ         half
 	DECQ        SI
 	JNZ         chunk
-	ADDQ        $0x08, R8
-	CMPQ        R8, $0x20
-	JNE         group
+	JMP         walked
+
+exact:
+	MOVQ      R8, R11
+	SHLQ      $0x02, R11
+	MOVQ      AX, CX
+	VCVTPH2PS (CX)(R8*2), Y14
+	VMULPS    avx2_43800000<>+0(SB), Y14, Y14
+	VMOVUPS   Y14, 512(DX)
+	VCVTPH2PS 64(CX)(R8*2), Y14
+	VMOVUPS   Y14, 640(DX)
+	ADDQ      $0x00000080, AX
+	ADDQ      R11, AX
+
+chunkExact:
+	MOVQ AX, CX
+	SUBQ R11, CX
+	ADDQ $0x00000040, AX
+	MOVQ $0x00000002, R12
+
+halfExact:
+	VPMOVZXBD   (CX)(R8*1), Y14
+	VPAND       avx2_0000000f<>+0(SB), Y14, Y14
+	VCVTDQ2PS   Y14, Y14
+	VMULPS      512(DX), Y14, Y4
+	VPMOVZXBD   (CX)(R8*1), Y13
+	VPSRLD      $0x04, Y13, Y13
+	VCVTDQ2PS   Y13, Y13
+	VMULPS      640(DX), Y13, Y13
+	VFMADD231PS avx2_3f000000<>+0(SB), Y4, Y13
+	VPAND       (AX), Y10, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, (DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 256(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(DI)
+	VMOVDQU     (AX), Y8
+	VPSRLD      $0x02, Y8, Y8
+	VPAND       Y10, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 512(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 768(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(DI)
+	VMOVDQU     (AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VPAND       Y10, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1024(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1280(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(DI)
+	VMOVDQU     (AX), Y8
+	VPSRLD      $0x06, Y8, Y8
+	VPAND       Y10, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1536(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1792(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(DI)
+	ADDQ        $0x00000080, AX
+	ADDQ        $0x00000800, DI
+	ADDQ        $0x20, CX
+	DECQ        R12
+	JNZ         halfExact
+	DECQ        SI
+	JNZ         chunkExact
+
+walked:
+	ADDQ $0x08, R8
+	CMPQ R8, $0x20
+	JNE  group
 	VZEROUPPER
 	RET
+
+DATA avx2_03030303<>+0(SB)/4, $0x03030303
+DATA avx2_03030303<>+4(SB)/4, $0x03030303
+DATA avx2_03030303<>+8(SB)/4, $0x03030303
+DATA avx2_03030303<>+12(SB)/4, $0x03030303
+DATA avx2_03030303<>+16(SB)/4, $0x03030303
+DATA avx2_03030303<>+20(SB)/4, $0x03030303
+DATA avx2_03030303<>+24(SB)/4, $0x03030303
+DATA avx2_03030303<>+28(SB)/4, $0x03030303
+GLOBL avx2_03030303<>(SB), RODATA|NOPTR, $32
 
 DATA avx2_00000003<>+0(SB)/4, $0x00000003
 DATA avx2_00000003<>+4(SB)/4, $0x00000003
@@ -15903,16 +16320,6 @@ walked:
 	JNZ   block
 	VZEROUPPER
 	RET
-
-DATA avx2_03030303<>+0(SB)/4, $0x03030303
-DATA avx2_03030303<>+4(SB)/4, $0x03030303
-DATA avx2_03030303<>+8(SB)/4, $0x03030303
-DATA avx2_03030303<>+12(SB)/4, $0x03030303
-DATA avx2_03030303<>+16(SB)/4, $0x03030303
-DATA avx2_03030303<>+20(SB)/4, $0x03030303
-DATA avx2_03030303<>+24(SB)/4, $0x03030303
-DATA avx2_03030303<>+28(SB)/4, $0x03030303
-GLOBL avx2_03030303<>(SB), RODATA|NOPTR, $32
 
 // func tileQ2_K_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
@@ -18027,14 +18434,11 @@ TEXT ·expandQ3_KAVX2(SB), $832-24
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
-	VMOVUPS avx2_00000007<>+0(SB), Y0
-	VMOVUPS avx2_00000700<>+0(SB), Y1
-	VMOVUPS avx2_00070000<>+0(SB), Y2
-	VMOVUPS avx2_07000000<>+0(SB), Y3
-	VMOVUPS avx2_3b800000<>+0(SB), Y5
-	VMOVUPS avx2_40800000<>+0(SB), Y6
-	VMOVUPS avx2_03030303<>+0(SB), Y7
-	VMOVUPS avx2_04040404<>+0(SB), Y9
+	VMOVDQU avx2_shuffle_0_2_128_true<>+0(SB), Y0
+	VMOVDQU avx2_shuffle_1_2_0_true<>+0(SB), Y1
+	VMOVDQU avx2_shuffle_2_2_0_true<>+0(SB), Y2
+	VMOVDQU avx2_shuffle_3_2_0_true<>+0(SB), Y3
+	VMOVDQU avx2_03030303<>+0(SB), Y10
 	XORQ    R8, R8
 
 group:
@@ -18045,6 +18449,7 @@ group:
 	SHLQ      $0x02, R11
 	MOVQ      AX, CX
 	VCVTPH2PS (CX)(R8*2), Y14
+	VMULPS    avx2_43800000<>+0(SB), Y14, Y14
 	VMOVUPS   Y14, 512(DX)
 	ADDQ      $0x00000040, AX
 	ADDQ      R11, AX
@@ -18053,209 +18458,179 @@ chunk:
 	MOVQ        AX, CX
 	SUBQ        R11, CX
 	ADDQ        $0x000000c0, AX
-	VPMOVSXBD   (CX)(R8*1), Y15
-	VCVTDQ2PS   Y15, Y15
-	VMULPS      512(DX), Y15, Y14
-	VMULPS      Y6, Y14, Y4
-	VMOVUPS     Y14, (DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 32(DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 64(DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 96(DX)
-	VPAND       (AX), Y7, Y8
+	VPMOVSXBD   (CX)(R8*1), Y14
+	VCVTDQ2PS   Y14, Y14
+	VMULPS      512(DX), Y14, Y4
+	VMULPS      avx2_3f040000<>+0(SB), Y4, Y13
+	VPAND       (AX), Y10, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSLLD      $0x02, Y15, Y15
-	VPAND       Y9, Y15, Y15
+	VPAND       avx2_04040404<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 384(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(DI)
 	VMOVDQU     (AX), Y8
 	VPSRLD      $0x02, Y8, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSLLD      $0x01, Y15, Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_04040404<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 896(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(DI)
 	VMOVDQU     (AX), Y8
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_04040404<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1408(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(DI)
 	VMOVDQU     (AX), Y8
 	VPSRLD      $0x06, Y8, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSRLD      $0x01, Y15, Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_04040404<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1920(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(DI)
 	ADDQ        $0x00000080, AX
 	ADDQ        $0x00000800, DI
-	VPMOVSXBD   32(CX)(R8*1), Y15
-	VCVTDQ2PS   Y15, Y15
-	VMULPS      512(DX), Y15, Y14
-	VMULPS      Y6, Y14, Y4
-	VMOVUPS     Y14, (DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 32(DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 64(DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 96(DX)
-	VPAND       (AX), Y7, Y8
+	VPMOVSXBD   32(CX)(R8*1), Y14
+	VCVTDQ2PS   Y14, Y14
+	VMULPS      512(DX), Y14, Y4
+	VMULPS      avx2_3f040000<>+0(SB), Y4, Y13
+	VPAND       (AX), Y10, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSRLD      $0x02, Y15, Y15
-	VPAND       Y9, Y15, Y15
+	VPAND       avx2_04040404<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 384(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(DI)
 	VMOVDQU     (AX), Y8
 	VPSRLD      $0x02, Y8, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSRLD      $0x03, Y15, Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_04040404<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 896(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(DI)
 	VMOVDQU     (AX), Y8
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSRLD      $0x04, Y15, Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_04040404<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1408(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(DI)
 	VMOVDQU     (AX), Y8
 	VPSRLD      $0x06, Y8, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSRLD      $0x05, Y15, Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_04040404<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1920(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(DI)
 	ADDQ        $0x00000080, AX
 	ADDQ        $0x00000800, DI
 	DECQ        SI
@@ -18325,6 +18700,16 @@ DATA avx2_04040404<>+20(SB)/4, $0x04040404
 DATA avx2_04040404<>+24(SB)/4, $0x04040404
 DATA avx2_04040404<>+28(SB)/4, $0x04040404
 GLOBL avx2_04040404<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_3f040000<>+0(SB)/4, $0x3f040000
+DATA avx2_3f040000<>+4(SB)/4, $0x3f040000
+DATA avx2_3f040000<>+8(SB)/4, $0x3f040000
+DATA avx2_3f040000<>+12(SB)/4, $0x3f040000
+DATA avx2_3f040000<>+16(SB)/4, $0x3f040000
+DATA avx2_3f040000<>+20(SB)/4, $0x3f040000
+DATA avx2_3f040000<>+24(SB)/4, $0x3f040000
+DATA avx2_3f040000<>+28(SB)/4, $0x3f040000
+GLOBL avx2_3f040000<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ3_KAVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
@@ -19159,16 +19544,6 @@ chunk:
 	JNZ          block
 	VZEROUPPER
 	RET
-
-DATA avx2_3f040000<>+0(SB)/4, $0x3f040000
-DATA avx2_3f040000<>+4(SB)/4, $0x3f040000
-DATA avx2_3f040000<>+8(SB)/4, $0x3f040000
-DATA avx2_3f040000<>+12(SB)/4, $0x3f040000
-DATA avx2_3f040000<>+16(SB)/4, $0x3f040000
-DATA avx2_3f040000<>+20(SB)/4, $0x3f040000
-DATA avx2_3f040000<>+24(SB)/4, $0x3f040000
-DATA avx2_3f040000<>+28(SB)/4, $0x3f040000
-GLOBL avx2_3f040000<>(SB), RODATA|NOPTR, $32
 
 // func tileQ3_K_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
@@ -21215,17 +21590,30 @@ TEXT ·expandQ4_KAVX2(SB), $832-24
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
-	VMOVUPS avx2_0000000f<>+0(SB), Y0
-	VMOVUPS avx2_00000f00<>+0(SB), Y1
-	VMOVUPS avx2_000f0000<>+0(SB), Y2
-	VMOVUPS avx2_0f000000<>+0(SB), Y3
-	VMOVUPS avx2_3b800000<>+0(SB), Y5
+	VMOVDQU avx2_shuffle_0_2_128_true<>+0(SB), Y0
+	VMOVDQU avx2_shuffle_1_2_0_true<>+0(SB), Y1
+	VMOVDQU avx2_shuffle_2_2_0_true<>+0(SB), Y2
+	VMOVDQU avx2_shuffle_3_2_0_true<>+0(SB), Y3
+	VMOVDQU avx2_0f0f0f0f<>+0(SB), Y10
 	XORQ    R8, R8
 
 group:
 	MOVQ      R10, AX
 	LEAQ      (R9)(R8*4), DI
 	MOVQ      BX, SI
+	VMOVDQU   avx2_7c007c00<>+0(SB), Y12
+	VPAND     64(AX), Y12, Y13
+	VPAND     (AX), Y12, Y12
+	VPSUBW    Y12, Y13, Y12
+	VPSUBUSW  avx2_38003800<>+0(SB), Y12, Y12
+	VMOVDQU   avx2_7c007c00<>+0(SB), Y14
+	VPAND     96(AX), Y14, Y15
+	VPAND     32(AX), Y14, Y14
+	VPSUBW    Y14, Y15, Y14
+	VPSUBUSW  avx2_38003800<>+0(SB), Y14, Y14
+	VPOR      Y12, Y14, Y12
+	VPTEST    Y12, Y12
+	JZ        exact
 	MOVQ      R8, R11
 	SHLQ      $0x02, R11
 	MOVQ      AX, CX
@@ -21247,80 +21635,96 @@ chunk:
 	VCVTDQ2PS Y15, Y15
 	VMULPS    640(DX), Y15, Y4
 	VMOVUPS   Y14, (DX)
-	VMULPS    Y5, Y14, Y14
+	VMULPS    avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS   Y14, 32(DX)
-	VMULPS    Y5, Y14, Y14
+	VMULPS    avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS   Y14, 64(DX)
-	VMULPS    Y5, Y14, Y14
+	VMULPS    avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS   Y14, 96(DX)
 	MOVQ      $0x00000002, CX
 
 half:
 	VMOVDQU     (AX), Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000000f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_000f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_0f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 384(DI)
 	VPSRLD      $0x04, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000000f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_000f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_0f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 896(DI)
 	VMOVDQU     128(AX), Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000000f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_000f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_0f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1408(DI)
 	VPSRLD      $0x04, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000000f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00000f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_000f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_0f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1920(DI)
@@ -21330,9 +21734,109 @@ half:
 	JNZ         half
 	DECQ        SI
 	JNZ         chunk
-	ADDQ        $0x08, R8
-	CMPQ        R8, $0x20
-	JNE         group
+	JMP         walked
+
+exact:
+	MOVQ      R8, R11
+	SHLQ      $0x02, R11
+	MOVQ      AX, CX
+	VCVTPH2PS (CX)(R8*2), Y14
+	VMULPS    avx2_43800000<>+0(SB), Y14, Y14
+	VMOVUPS   Y14, 512(DX)
+	VCVTPH2PS 64(CX)(R8*2), Y14
+	VMOVUPS   Y14, 640(DX)
+	ADDQ      $0x00000080, AX
+	ADDQ      R11, AX
+
+chunkExact:
+	MOVQ        AX, CX
+	SUBQ        R11, CX
+	ADDQ        $0x00000040, AX
+	VPMOVZXBD   (CX)(R8*1), Y14
+	VCVTDQ2PS   Y14, Y14
+	VMULPS      512(DX), Y14, Y4
+	VPMOVZXBD   32(CX)(R8*1), Y13
+	VCVTDQ2PS   Y13, Y13
+	VMULPS      640(DX), Y13, Y13
+	VFMADD231PS avx2_3f000000<>+0(SB), Y4, Y13
+	MOVQ        $0x00000002, CX
+
+halfExact:
+	VPAND       (AX), Y10, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, (DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 256(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(DI)
+	VMOVDQU     (AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VPAND       Y10, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 512(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 768(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(DI)
+	VPAND       128(AX), Y10, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1024(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1280(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(DI)
+	VMOVDQU     128(AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VPAND       Y10, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1536(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1792(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(DI)
+	ADDQ        $0x00000100, AX
+	ADDQ        $0x00000800, DI
+	DECQ        CX
+	JNZ         halfExact
+	DECQ        SI
+	JNZ         chunkExact
+
+walked:
+	ADDQ $0x08, R8
+	CMPQ R8, $0x20
+	JNE  group
 	VZEROUPPER
 	RET
 
@@ -24241,19 +24745,30 @@ TEXT ·expandQ5_KAVX2(SB), $832-24
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
-	VMOVUPS avx2_0000001f<>+0(SB), Y0
-	VMOVUPS avx2_00001f00<>+0(SB), Y1
-	VMOVUPS avx2_001f0000<>+0(SB), Y2
-	VMOVUPS avx2_1f000000<>+0(SB), Y3
-	VMOVUPS avx2_3b800000<>+0(SB), Y5
-	VMOVUPS avx2_0f0f0f0f<>+0(SB), Y6
-	VMOVUPS avx2_10101010<>+0(SB), Y7
+	VMOVDQU avx2_shuffle_0_2_128_true<>+0(SB), Y0
+	VMOVDQU avx2_shuffle_1_2_0_true<>+0(SB), Y1
+	VMOVDQU avx2_shuffle_2_2_0_true<>+0(SB), Y2
+	VMOVDQU avx2_shuffle_3_2_0_true<>+0(SB), Y3
+	VMOVDQU avx2_0f0f0f0f<>+0(SB), Y10
 	XORQ    R8, R8
 
 group:
 	MOVQ      R10, AX
 	LEAQ      (R9)(R8*4), DI
 	MOVQ      BX, SI
+	VMOVDQU   avx2_7c007c00<>+0(SB), Y12
+	VPAND     64(AX), Y12, Y13
+	VPAND     (AX), Y12, Y12
+	VPSUBW    Y12, Y13, Y12
+	VPSUBUSW  avx2_38003800<>+0(SB), Y12, Y12
+	VMOVDQU   avx2_7c007c00<>+0(SB), Y14
+	VPAND     96(AX), Y14, Y15
+	VPAND     32(AX), Y14, Y14
+	VPSUBW    Y14, Y15, Y14
+	VPSUBUSW  avx2_38003800<>+0(SB), Y14, Y14
+	VPOR      Y12, Y14, Y12
+	VPTEST    Y12, Y12
+	JZ        exact
 	MOVQ      R8, R11
 	SHLQ      $0x02, R11
 	MOVQ      AX, CX
@@ -24275,30 +24790,34 @@ chunk:
 	VCVTDQ2PS   Y15, Y15
 	VMULPS      640(DX), Y15, Y4
 	VMOVUPS     Y14, (DX)
-	VMULPS      Y5, Y14, Y14
+	VMULPS      avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS     Y14, 32(DX)
-	VMULPS      Y5, Y14, Y14
+	VMULPS      avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS     Y14, 64(DX)
-	VMULPS      Y5, Y14, Y14
+	VMULPS      avx2_3b800000<>+0(SB), Y14, Y14
 	VMOVUPS     Y14, 96(DX)
-	VPAND       (AX), Y6, Y8
+	VPAND       (AX), Y10, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSLLD      $0x04, Y15, Y15
-	VPAND       Y7, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 384(DI)
@@ -24306,43 +24825,51 @@ chunk:
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSLLD      $0x03, Y15, Y15
-	VPAND       Y6, Y8, Y8
-	VPAND       Y7, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 896(DI)
-	VPAND       128(AX), Y6, Y8
+	VPAND       128(AX), Y10, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSLLD      $0x02, Y15, Y15
-	VPAND       Y7, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1408(DI)
@@ -24350,44 +24877,52 @@ chunk:
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSLLD      $0x01, Y15, Y15
-	VPAND       Y6, Y8, Y8
-	VPAND       Y7, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1920(DI)
 	ADDQ        $0x00000100, AX
 	ADDQ        $0x00000800, DI
-	VPAND       (AX), Y6, Y8
+	VPAND       (AX), Y10, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
-	VPAND       Y7, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 384(DI)
@@ -24395,43 +24930,51 @@ chunk:
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSRLD      $0x01, Y15, Y15
-	VPAND       Y6, Y8, Y8
-	VPAND       Y7, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 896(DI)
-	VPAND       128(AX), Y6, Y8
+	VPAND       128(AX), Y10, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSRLD      $0x02, Y15, Y15
-	VPAND       Y7, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1408(DI)
@@ -24439,22 +24982,26 @@ chunk:
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     64(CX)(R8*4), Y15
 	VPSRLD      $0x03, Y15, Y15
-	VPAND       Y6, Y8, Y8
-	VPAND       Y7, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
+	VMOVDQU     avx2_0000001f<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS (DX), Y4, Y14
 	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
+	VMOVDQU     avx2_00001f00<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 32(DX), Y4, Y15
 	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
+	VMOVDQU     avx2_001f0000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y14
 	VCVTDQ2PS   Y14, Y14
 	VFMSUB132PS 64(DX), Y4, Y14
 	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
+	VMOVDQU     avx2_1f000000<>+0(SB), Y13
+	VPAND       Y13, Y8, Y15
 	VCVTDQ2PS   Y15, Y15
 	VFMSUB132PS 96(DX), Y4, Y15
 	VMOVUPS     Y15, 1920(DI)
@@ -24462,9 +25009,201 @@ chunk:
 	ADDQ        $0x00000800, DI
 	DECQ        SI
 	JNZ         chunk
-	ADDQ        $0x08, R8
-	CMPQ        R8, $0x20
-	JNE         group
+	JMP         walked
+
+exact:
+	MOVQ      R8, R11
+	SHLQ      $0x02, R11
+	MOVQ      AX, CX
+	VCVTPH2PS (CX)(R8*2), Y14
+	VMULPS    avx2_43800000<>+0(SB), Y14, Y14
+	VMOVUPS   Y14, 512(DX)
+	VCVTPH2PS 64(CX)(R8*2), Y14
+	VMOVUPS   Y14, 640(DX)
+	ADDQ      $0x00000080, AX
+	ADDQ      R11, AX
+
+chunkExact:
+	MOVQ        AX, CX
+	SUBQ        R11, CX
+	ADDQ        $0x000000c0, AX
+	VPMOVZXBD   (CX)(R8*1), Y14
+	VCVTDQ2PS   Y14, Y14
+	VMULPS      512(DX), Y14, Y4
+	VPMOVZXBD   32(CX)(R8*1), Y13
+	VCVTDQ2PS   Y13, Y13
+	VMULPS      640(DX), Y13, Y13
+	VFMADD231PS avx2_3f000000<>+0(SB), Y4, Y13
+	VPAND       (AX), Y10, Y8
+	VMOVDQU     64(CX)(R8*4), Y15
+	VPSLLD      $0x04, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, (DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 256(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(DI)
+	VMOVDQU     (AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VMOVDQU     64(CX)(R8*4), Y15
+	VPSLLD      $0x03, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 512(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 768(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(DI)
+	VPAND       128(AX), Y10, Y8
+	VMOVDQU     64(CX)(R8*4), Y15
+	VPSLLD      $0x02, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1024(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1280(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(DI)
+	VMOVDQU     128(AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VMOVDQU     64(CX)(R8*4), Y15
+	VPSLLD      $0x01, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1536(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1792(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(DI)
+	ADDQ        $0x00000100, AX
+	ADDQ        $0x00000800, DI
+	VPAND       (AX), Y10, Y8
+	VMOVDQU     64(CX)(R8*4), Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, (DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 256(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(DI)
+	VMOVDQU     (AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VMOVDQU     64(CX)(R8*4), Y15
+	VPSRLD      $0x01, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 512(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 768(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(DI)
+	VPAND       128(AX), Y10, Y8
+	VMOVDQU     64(CX)(R8*4), Y15
+	VPSRLD      $0x02, Y15, Y15
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1024(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1280(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(DI)
+	VMOVDQU     128(AX), Y8
+	VPSRLD      $0x04, Y8, Y8
+	VMOVDQU     64(CX)(R8*4), Y15
+	VPSRLD      $0x03, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_10101010<>+0(SB), Y15, Y15
+	VPOR        Y15, Y8, Y8
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1536(DI)
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1792(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(DI)
+	ADDQ        $0x00000100, AX
+	ADDQ        $0x00000800, DI
+	DECQ        SI
+	JNZ         chunkExact
+
+walked:
+	ADDQ $0x08, R8
+	CMPQ R8, $0x20
+	JNE  group
 	VZEROUPPER
 	RET
 
@@ -30273,14 +31012,11 @@ TEXT ·expandQ6_KAVX2(SB), $832-24
 	LEAQ    (SP), DX
 	ADDQ    $0x3f, DX
 	ANDQ    $-64, DX
-	VMOVUPS avx2_0000003f<>+0(SB), Y0
-	VMOVUPS avx2_00003f00<>+0(SB), Y1
-	VMOVUPS avx2_003f0000<>+0(SB), Y2
-	VMOVUPS avx2_3f000000<>+0(SB), Y3
-	VMOVUPS avx2_3b800000<>+0(SB), Y5
-	VMOVUPS avx2_42000000<>+0(SB), Y6
-	VMOVUPS avx2_0f0f0f0f<>+0(SB), Y7
-	VMOVUPS avx2_30303030<>+0(SB), Y9
+	VMOVDQU avx2_shuffle_0_2_128_true<>+0(SB), Y0
+	VMOVDQU avx2_shuffle_1_2_0_true<>+0(SB), Y1
+	VMOVDQU avx2_shuffle_2_2_0_true<>+0(SB), Y2
+	VMOVDQU avx2_shuffle_3_2_0_true<>+0(SB), Y3
+	VMOVDQU avx2_0f0f0f0f<>+0(SB), Y10
 	XORQ    R8, R8
 
 group:
@@ -30291,6 +31027,7 @@ group:
 	SHLQ      $0x02, R11
 	MOVQ      AX, CX
 	VCVTPH2PS (CX)(R8*2), Y14
+	VMULPS    avx2_43800000<>+0(SB), Y14, Y14
 	VMOVUPS   Y14, 512(DX)
 	ADDQ      $0x00000040, AX
 	ADDQ      R11, AX
@@ -30302,104 +31039,89 @@ chunk:
 	MOVQ $0x00000002, R12
 
 half:
-	VPMOVSXBD   (CX)(R8*1), Y15
-	VCVTDQ2PS   Y15, Y15
-	VMULPS      512(DX), Y15, Y14
-	VMULPS      Y6, Y14, Y4
-	VMOVUPS     Y14, (DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 32(DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 64(DX)
-	VMULPS      Y5, Y14, Y14
-	VMOVUPS     Y14, 96(DX)
-	VPAND       (AX), Y7, Y8
+	VPMOVSXBD   (CX)(R8*1), Y14
+	VCVTDQ2PS   Y14, Y14
+	VMULPS      512(DX), Y14, Y4
+	VMULPS      avx2_3f200000<>+0(SB), Y4, Y13
+	VPAND       (AX), Y10, Y8
 	VMOVDQU     256(AX), Y15
 	VPSLLD      $0x04, Y15, Y15
-	VPAND       Y9, Y15, Y15
+	VPAND       avx2_30303030<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, (DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 128(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 128(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 256(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 384(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 384(DI)
 	VMOVDQU     (AX), Y8
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     256(AX), Y15
 	VPSLLD      $0x02, Y15, Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_30303030<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 512(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 640(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 640(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 768(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 896(DI)
-	VPAND       128(AX), Y7, Y8
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 896(DI)
+	VPAND       128(AX), Y10, Y8
 	VMOVDQU     256(AX), Y15
-	VPAND       Y9, Y15, Y15
+	VPAND       avx2_30303030<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1024(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1152(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1152(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1280(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1408(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1408(DI)
 	VMOVDQU     128(AX), Y8
 	VPSRLD      $0x04, Y8, Y8
 	VMOVDQU     256(AX), Y15
 	VPSRLD      $0x02, Y15, Y15
-	VPAND       Y7, Y8, Y8
-	VPAND       Y9, Y15, Y15
+	VPAND       Y10, Y8, Y8
+	VPAND       avx2_30303030<>+0(SB), Y15, Y15
 	VPOR        Y15, Y8, Y8
-	VPAND       Y0, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS (DX), Y4, Y14
+	VPSHUFB     Y0, Y8, Y14
+	VPOR        avx2_3f000000<>+0(SB), Y14, Y14
+	VPOR        avx2_0000003f<>+0(SB), Y8, Y8
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1536(DI)
-	VPAND       Y1, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 32(DX), Y4, Y15
-	VMOVUPS     Y15, 1664(DI)
-	VPAND       Y2, Y8, Y14
-	VCVTDQ2PS   Y14, Y14
-	VFMSUB132PS 64(DX), Y4, Y14
+	VPSHUFB     Y1, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1664(DI)
+	VPSHUFB     Y2, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
 	VMOVUPS     Y14, 1792(DI)
-	VPAND       Y3, Y8, Y15
-	VCVTDQ2PS   Y15, Y15
-	VFMSUB132PS 96(DX), Y4, Y15
-	VMOVUPS     Y15, 1920(DI)
+	VPSHUFB     Y3, Y8, Y14
+	VFMSUB213PS Y13, Y4, Y14
+	VMOVUPS     Y14, 1920(DI)
 	ADDQ        $0x00000180, AX
 	ADDQ        $0x00000800, DI
 	ADDQ        $0x20, CX
@@ -30452,6 +31174,16 @@ DATA avx2_30303030<>+20(SB)/4, $0x30303030
 DATA avx2_30303030<>+24(SB)/4, $0x30303030
 DATA avx2_30303030<>+28(SB)/4, $0x30303030
 GLOBL avx2_30303030<>(SB), RODATA|NOPTR, $32
+
+DATA avx2_3f200000<>+0(SB)/4, $0x3f200000
+DATA avx2_3f200000<>+4(SB)/4, $0x3f200000
+DATA avx2_3f200000<>+8(SB)/4, $0x3f200000
+DATA avx2_3f200000<>+12(SB)/4, $0x3f200000
+DATA avx2_3f200000<>+16(SB)/4, $0x3f200000
+DATA avx2_3f200000<>+20(SB)/4, $0x3f200000
+DATA avx2_3f200000<>+24(SB)/4, $0x3f200000
+DATA avx2_3f200000<>+28(SB)/4, $0x3f200000
+GLOBL avx2_3f200000<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ6_KAVX2(y *float32, x *float32, panel *byte, chunks int)
 // Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
@@ -30898,16 +31630,6 @@ half:
 	JNZ          block
 	VZEROUPPER
 	RET
-
-DATA avx2_3f200000<>+0(SB)/4, $0x3f200000
-DATA avx2_3f200000<>+4(SB)/4, $0x3f200000
-DATA avx2_3f200000<>+8(SB)/4, $0x3f200000
-DATA avx2_3f200000<>+12(SB)/4, $0x3f200000
-DATA avx2_3f200000<>+16(SB)/4, $0x3f200000
-DATA avx2_3f200000<>+20(SB)/4, $0x3f200000
-DATA avx2_3f200000<>+24(SB)/4, $0x3f200000
-DATA avx2_3f200000<>+28(SB)/4, $0x3f200000
-GLOBL avx2_3f200000<>(SB), RODATA|NOPTR, $32
 
 // func tileQ6_K_2AVX2(dst *float32, dstStride int, src *float32, srcStride int, a *float32, block *byte, chunks int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
