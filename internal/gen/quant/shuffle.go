@@ -244,23 +244,33 @@ func (w *walker) shuffled(f, p int) {
 	if w.chain {
 		VMOVDQU(w.indices(f, p), index)
 	}
+	small := w.f.width < 8 && !w.upper(f) // codes below the constant
+	var constant Op
+	if small && p < 2 {
+		constant = w.vector([]uint32{half8 << 24, half8}[p])
+		if w.chain && w.rows == 0 { // 1.02 to 1.05 times as fast as from memory, tiles are not
+			VMOVDQU(constant, w.v(13))
+			constant = w.v(13)
+		}
+	}
 	for v := range w.nv {
 		q, t := w.q(v), w.v(14)
 		if w.rows > 0 {
 			t = w.temporary(v, p)
 		}
-		if w.f.width == 8 && p&1 == 0 { // constants to the other words
+		switch {
+		case w.f.width == 8 && p&1 == 0: // constants to the other words
 			VPBLENDW(Imm([]uint64{0x55, 0, 0xaa}[p]), w.plane(f*128, v), w.filler(), q)
+		case small && p == 1: // byte 0 is done, and the constant has all bits of its code
+			VPOR(constant, q, q)
 		}
 		VPSHUFB(index, q, t)
 		switch {
-		case w.f.width == 8 || p > 0:
-		case w.upper(f):
+		case small && p == 0:
+			VPOR(constant, t, t)
+		case w.upper(f) && p == 0:
 			VPOR(w.vector(eight8<<24), t, t)
 			VPALIGNR(Imm(1), q, w.filler(), q) // a constant comes in, byte 0 leaves
-		default:
-			VPOR(w.vector(half8<<24), t, t)
-			VPOR(w.vector(half8), q, q) // has all bits of a code
 		}
 		w.weigh(f, p, v, t)
 	}
