@@ -113,16 +113,18 @@ type attention struct {
 	tasks         []task
 	work          []attnWork // by worker
 
-	// Split over key blocks: triples of every block, merged in order afterwards.
+	// Heads that are split over key blocks, and of each the triples of every block, merged
+	// in order afterwards.
+	split   []task
 	m, l, o []float32
 	blocks  int
 }
 
-// task is a piece of one KV head's attention: rows [row, row+rows) of a segment,
-// and for a split one, key blocks [b0, b1).
+// task is a piece of one KV head's attention: rows [row, row+rows) of a segment, and
+// for part of a head that is split, number part of those, key blocks [b0, b1).
 type task struct {
 	seg, head, row, rows int
-	b0, b1               int
+	part, b0, b1         int
 }
 
 // attnWork is a worker's memory.
@@ -279,7 +281,7 @@ func (s *stream) Attention(dst, q tensor.Tensor, p backend.Plan, layer int, scal
 	defer a.result()
 	if s.split() {
 		s.run(len(a.tasks), splitBody)
-		s.run(len(s.plan.segs)*s.kvHeads(), mergeBody)
+		s.run(len(a.split), mergeBody)
 		return
 	}
 	s.cutRows(0, s.plan.rows)
@@ -413,46 +415,60 @@ func attendBody(s *stream, worker, chunk int) {
 	s.dev.attn.Attend(j, s.tmp(worker, attn.ScratchSize(j.Rows, j.D)))
 }
 
-// Splitting over key blocks pays when heads alone do not feed the workers and
-// the past is long.
+// In a decode pass with a long past and few heads for each worker the last of them are
+// split over key blocks, so that none waits long for another's head. Triples cost time:
+// splitting the last of three heads on two cores takes 0.70 to 0.86 times as long as
+// splitting all, and from headsPer for each worker on no splitting is as fast: those that
+// read get the share of the memory of one that waits.
 const (
+	headsPer    = 4 // a worker's, from which on none is split
 	splitBlocks = 4 // fewest blocks per task
 	splitRows   = 8 // most rows of a job
 )
 
-// split cuts the work of a decode pass over key blocks and reports whether it did.
+// split cuts the work of a decode pass so and reports whether it did.
 func (s *stream) split() bool {
-	a, p := &s.attn, &s.plan
-	if s.threads() == 1 || a.window > 0 {
+	a, p, threads := &s.attn, &s.plan, s.threads()
+	if threads == 1 || a.window > 0 {
 		return false
 	}
-	heads, blocks := s.kvHeads(), 0
+	heads, blocks, left := s.kvHeads(), 0, 0
 	for i := range p.segs {
 		g := &p.segs[i]
 		if g.Rows*a.group > splitRows {
 			return false
 		}
-		blocks = max(blocks, (g.Slot+g.Rows+backend.Page-1)/backend.Page)
+		n := keyBlocks(g)
+		blocks, left = max(blocks, n), left+n*heads
 	}
-	if len(p.segs)*heads >= 4*s.threads() || blocks < 2*splitBlocks {
+	if len(p.segs)*heads >= headsPer*threads || blocks < 2*splitBlocks {
 		return false
 	}
-	a.tasks, a.blocks = a.tasks[:0], blocks
-	parts := min(blocks/splitBlocks, 4*s.threads())
-	rows := 0
+	a.tasks, a.split = a.tasks[:0], a.split[:0]
+	a.blocks = (blocks + 63) &^ 63 // few growths of what they need
 	for i := range p.segs {
 		g := &p.segs[i]
-		n := (g.Slot + g.Rows + backend.Page - 1) / backend.Page
+		n := keyBlocks(g)
 		for h := range heads {
-			for c := range parts {
-				if b0, b1 := n*c/parts, n*(c+1)/parts; b0 < b1 {
-					a.tasks = append(a.tasks, task{seg: i, head: h, rows: g.Rows, b0: b0, b1: b1})
+			t := task{seg: i, head: h, rows: g.Rows, b1: n, part: len(a.split)}
+			if left >= threads*blocks || left/(2*threads) >= n/2 || n < 2*splitBlocks {
+				a.tasks = append(a.tasks, t) // while it runs there is work for the others
+				left -= n
+				continue
+			}
+			a.split = append(a.split, t)
+			for t.b1 = 0; t.b1 < n; {
+				t.b0 = t.b1
+				t.b1 += max(splitBlocks, left/(2*threads))
+				if n-t.b1 < splitBlocks/2 {
+					t.b1 = n
 				}
+				a.tasks = append(a.tasks, t)
+				left -= t.b1 - t.b0
 			}
 		}
-		rows += g.Rows * a.group * heads
 	}
-	n := len(p.segs) * heads * blocks * splitRows
+	n := len(a.split) * a.blocks * splitRows
 	if len(a.m) < n {
 		a.m, a.l = aligned(n), aligned(n)
 	}
@@ -462,41 +478,48 @@ func (s *stream) split() bool {
 	return true
 }
 
-// triples returns where the partials of one block of one head go.
-func (a *attention) triples(seg, heads, head, block, rows int) (m, l, o []float32) {
-	i := ((seg*heads+head)*a.blocks + block) * splitRows
+// keyBlocks is how many key blocks the rows of a segment see.
+func keyBlocks(g *backend.Seg) int { return (g.Slot + g.Rows + backend.Page - 1) / backend.Page }
+
+// triples returns where the partials of one block of a split head go.
+func (a *attention) triples(part, block, rows int) (m, l, o []float32) {
+	i := (part*a.blocks + block) * splitRows
 	return a.m[i : i+rows], a.l[i : i+rows], a.o[i*a.d : (i+rows)*a.d]
 }
 
 func splitBody(s *stream, worker, chunk int) {
 	a := &s.attn
 	t := &a.tasks[chunk]
+	if t.b0 == 0 && t.b1 == keyBlocks(&s.plan.segs[t.seg]) {
+		attendBody(s, worker, chunk)
+		return
+	}
 	j := s.job(worker, t)
 	j.K, j.K16 = j.K[:min(t.b1, len(j.K))], j.K16[:min(t.b1, len(j.K16))] // the next page is another task's
 	tmp := s.tmp(worker, attn.ScratchSize(j.Rows, j.D))
 	s.dev.attn.Fetch(j, t.b0)
 	for b := t.b0; b < t.b1; b++ {
-		m, l, o := a.triples(t.seg, s.kvHeads(), t.head, b, j.Rows)
+		m, l, o := a.triples(t.part, b, j.Rows)
 		s.dev.attn.Partials(j, b, m, l, o, tmp)
 	}
 }
 
 func mergeBody(s *stream, worker, chunk int) {
-	a, heads := &s.attn, s.kvHeads()
-	seg, head := chunk/heads, chunk%heads
-	g := &s.plan.segs[seg]
+	a := &s.attn
+	t := &a.split[chunk]
+	g := &s.plan.segs[t.seg]
 	rows := g.Rows * a.group
 	tmp := s.tmp(worker, attn.ScratchSize(rows, a.d)+(a.d+2)*splitRows)
 	m, l := tmp[:rows], tmp[splitRows:splitRows+rows]
 	o := tmp[2*splitRows : 2*splitRows+rows*a.d]
 	rest := tmp[(2+a.d)*splitRows:]
 	attn.Reset(m, l, o)
-	for b := range (g.Slot + g.Rows + backend.Page - 1) / backend.Page {
-		mb, lb, ob := a.triples(seg, heads, head, b, rows)
+	for b := range keyBlocks(g) {
+		mb, lb, ob := a.triples(chunk, b, rows)
 		s.dev.attn.Merge(m, l, o, mb, lb, ob, a.d, rest)
 	}
 	for i := range g.Rows {
-		out := a.out.v[(g.Row+i)*a.out.stride+head*a.group*a.out.stride2:]
+		out := a.out.v[(g.Row+i)*a.out.stride+t.head*a.group*a.out.stride2:]
 		s.dev.attn.Finish(out, a.out.stride2, l[i*a.group:(i+1)*a.group], o[i*a.group*a.d:], a.d)
 	}
 }
