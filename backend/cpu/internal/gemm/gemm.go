@@ -58,7 +58,8 @@ const maxRows = 14 // of a tile, over all instruction sets
 // input of every tile, and may be any address. Tiles of Kernels with pairs prefetch at
 // next for even inputs and apart bytes behind it for odd ones, nextStep bytes further
 // with every two inputs. Of those, tiles of float32 weights with many rows prefetch one
-// line for four inputs, nextStep bytes further with every four, if apart is 0.
+// line for four inputs, nextStep bytes further with every four, if apart is 0, and the
+// inputs of the next tile.
 type tileFunc func(dst *float32, dstStride int, src *float32, srcStride int, a *float32, aStride int, b *float32, n, tiles int, next uintptr, nextStep, apart int)
 
 // turnFunc writes dst[i·dstStride/4 + r] = src[r·srcStride/4 + i] for r < rows and i < n;
