@@ -30,8 +30,9 @@ import (
 // A conversion has the two units of products. With AVX2 a shuffle has a third one too: on
 // Emerald Rapids gemv from L2 is 1.08 to 1.2 times as fast by it and tiles are 1.05 to 1.2
 // times, with two planes 1.2 to 1.3 times as expand and tiles of floats; expand, with all that
-// shuffles need in registers, is 1.2 to 1.38 times as fast. An index in memory takes that back, and what is taken off in memory costs tiles 2 to 4 %, as only two
-// instructions that load and compute run in a cycle. Hence tiles do not take inputs from
+// shuffles need in registers, is 1.2 to 1.38 times as fast. An index in memory takes that
+// back, and what is taken off in memory costs tiles 2 to 4 %, as only two instructions that
+// load and compute run in a cycle. Hence tiles do not take inputs from
 // memory either: four rows as rotated vectors, without broadcasts, have fewer
 // micro-operations and 0.84 of the speed. Wide code has two units for all; a shuffle into a
 // copy of the constant leaves out the mask: gemv 1.1 to 1.2 times, tiles 1.05 to 1.13 times.
