@@ -205,6 +205,8 @@ class Rates:
             i = run["round"]
             self.load.append(run["load"])
             if run["engine"] == "limits":
+                if any("best" not in x for x in run["results"]):
+                    sys.exit(f"pair.py: {name} was measured when limits were best moments, not medians: give --json a new file")
                 for x, rates in zip(run["results"], (self.read, self.fma)):
                     rates[i] = x["rate"]
                     self.best[x["test"]].append(x["best"])

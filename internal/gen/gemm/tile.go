@@ -110,8 +110,8 @@ func tile(v isa, f format, rows int) {
 		}
 		// The inputs of the next tile come from the last cache where those of a chunk do not
 		// stay in the second: with 512 rows of 2,048 inputs prefetching is 1.06 times as fast.
-		if at := u * rows * 4; fetch == sparse && at%64 < rows*4 {
-			PREFETCHT1(Mem{Base: ap, Index: aStride, Scale: 1, Disp: at})
+		if disp := u * rows * 4; fetch == sparse && disp%64 < rows*4 {
+			PREFETCHT1(Mem{Base: ap, Index: aStride, Scale: 1, Disp: disp})
 		}
 		if fetch == dense && f.step*vecs*v.lanes/width > 64 {
 			line.Disp = 64
