@@ -273,9 +273,10 @@ func TestUseAfterFree(t *testing.T) {
 	}
 }
 
-// The counts of a kernel that can be counted by hand.
+// The counts of a kernel that can be counted by hand. Its blocks change the same
+// words, so they run one after another.
 func TestCounts(t *testing.T) {
-	b := open(t, Config{}, add1)
+	b := open(t, Config{Workers: 1}, add1)
 	p := in(b, make([]uint32, 100))
 	var v driver.Params
 	v.Ptr(p + 4).Int32(20)
