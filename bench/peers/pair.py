@@ -2,7 +2,7 @@
 """samebit and a peer in turn on the same files, and the ratio of each pair.
 
   pair.py [--cache DIR] [--samebit BINARY] [--rounds 5] [--threads 2] [--peer llama|torch]
-          [--tests decode,prefill,batch] [--prompts 128,512] [--tokens 8] [--depths 0,2048,8192] [--seqs 1,4,16]
+          [--tests decode,prefill,batch,load] [--prompts 128,512] [--tokens 8] [--depths 0,2048,8192] [--seqs 1,4,16]
           [--kv f32] [--json FILE] MODEL...
   pair.py --tables FILE...
 
@@ -14,6 +14,10 @@ llama.cpp runs in its default setting and in its best one: the first round tries
 f32 caches, and what is at least 3 % faster than the default for a test and length runs in the other rounds too. Depths
 beyond a block are filled with copies of a block in both programs (README.md); PyTorch fills them for real.
 
+Every run tells how long it loaded the model; the test load does nothing else. Before a run memory of the model's size is
+taken and given back: a virtual machine may have returned it to its host, and asking for it again takes several times as
+long as loading. --cold-memory leaves that out.
+
 With --json every run is kept as soon as it ends, and the same command goes on where it was stopped. Other tests, lengths,
 models and more rounds may be added to a file by further commands; another machine or program may not. --tables prints a
 file's tables again and measures nothing.
@@ -22,6 +26,7 @@ import argparse
 import datetime
 import hashlib
 import json
+import mmap
 import os
 import platform
 import re
@@ -97,6 +102,16 @@ class File:
         return r
 
 
+def provide(model):
+    """Leaves the system with free memory of the model's size, so that no run pays for getting it from the machine's host."""
+    names = [model] if os.path.isfile(model) else [os.path.join(model, n) for n in os.listdir(model)]
+    with mmap.mmap(-1, sum(map(os.path.getsize, names))) as m:
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            m.madvise(mmap.MADV_HUGEPAGE)
+        for i in range(0, len(m), mmap.PAGESIZE):
+            m[i] = 1
+
+
 def ours(a, model, args):
     """What samebit bench measures, as results of a run."""
     out = []
@@ -153,7 +168,8 @@ def arguments(a, test):
     if a.peer == "torch":
         return (["--tests", "prefill,decode", "-p", a.prompts, "-n", n, "-d", d],
                 ["--prefill", a.prompts, "--steps", n, "--depths", d, "--reps", "1"])
-    return {"prefill": (["--tests", test, "-p", a.prompts], ["-p", a.prompts, "-n", "0"]),
+    return {"load": (["--tests", "decode", "-d", "0", "-n", "1"], ["-d", "0", "-n", "1"]),
+            "prefill": (["--tests", test, "-p", a.prompts], ["-p", a.prompts, "-n", "0"]),
             "decode": (["--tests", test, "-d", d, "-n", n], ["-d", d, "-n", n]),
             "batch": (["--tests", test, "--seqs", a.seqs, "-n", n], ["--nseq", a.seqs, "-d", "64", "-n", n])}[test]
 
@@ -170,23 +186,30 @@ def measure(a, f, name):
             mine, theirs = arguments(a, test)
             key = {"model": name, "round": i, "threads": a.threads}
 
+            def run(key, get):
+                def results():
+                    if not a.cold_memory:
+                        provide(model)
+                    return [r for r in get() if test != "load" or r["test"] == test]
+                f.run(key, results)
+
             def us():
                 for kv in a.kv.split(",") if test == "decode" else ["f32"]:
                     args = mine if kv == "f32" else mine + ["--kv", kv]
-                    f.run(dict(key, engine="samebit", kv=kv, args=args), lambda: ours(a, model, args))
+                    run(dict(key, engine="samebit", kv=kv, args=args), lambda: ours(a, model, args))
 
             def them():
                 if a.peer == "torch":
                     cmd = [os.path.join(a.cache, "venv/bin/python"), os.path.join(HERE, "torch_bench.py"), "perf", model, "--threads", str(a.threads)] + theirs
                 else:
-                    settings = SETTINGS
-                    if i > 1:
+                    settings = SETTINGS if test != "load" else ["default"]
+                    if i > 1 and test != "load":
                         first = f.find({"model": name, "round": 1, "threads": a.threads, "engine": NAMES[a.peer], "args": theirs})
                         wanted = set(best(first).values()) | {"default"}
                         settings = [s for s in SETTINGS if s in wanted]
                     cmd = [os.path.join(a.cache, "llama_perf"), "-m", model, "-t", str(a.threads), "-r", "1", "--fakedepth", "1",
                            "--settings", ",".join(settings)] + theirs
-                f.run(dict(key, engine=NAMES[a.peer], args=theirs), lambda: peer(cmd))
+                run(dict(key, engine=NAMES[a.peer], args=theirs), lambda: peer(cmd))
 
             for turn in (us, them) if i % 2 else (them, us):
                 turn()
@@ -326,6 +349,7 @@ def main():
     p.add_argument("--depths", default="0,2048,8192")
     p.add_argument("--seqs", default="1,4,16")
     p.add_argument("--kv", default="f32", help="types of samebit's cache while it decodes: f32, or f32,bf16")
+    p.add_argument("--cold-memory", action="store_true", help="do not take memory before a run and give it back")
     p.add_argument("--tables", action="store_true", help="print the tables of result files and measure nothing")
     p.add_argument("models", nargs="+", metavar="MODEL")
     a = p.parse_args()
@@ -335,8 +359,8 @@ def main():
                 sys.exit(f"no result file {path}")
             tables(File(path).data)
         return
-    if bad := set(a.tests.split(",")) - {"decode", "prefill", "batch"}:
-        sys.exit(f"--tests {','.join(bad)}: have decode, prefill and batch")
+    if bad := set(a.tests.split(",")) - {"decode", "prefill", "batch", "load"}:
+        sys.exit(f"--tests {','.join(sorted(bad))}: have decode, prefill, batch and load")
     f = File(a.json, machine(a))
     for name in a.models:
         measure(a, f, name)
