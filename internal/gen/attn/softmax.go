@@ -33,7 +33,7 @@ func foldState(st, n reg.GPVirtual) {
 	VMASKMOVPS(l, mask, at(stL))
 }
 
-// softmax512: one row is four vectors of 16 slots.
+// softmax512: one row is four vectors of 16 slots, and two rows go side by side.
 func softmax512() {
 	TEXT("softmaxAVX512", NOSPLIT, softmaxSig)
 	Doc("softmaxAVX512 turns raw scores [rows][64] into weights and merges m_b, l_b into st; rows <= 8 see slots lo..hi-1.")
@@ -63,39 +63,85 @@ func softmax512() {
 		SHRQ(Imm(16), sees)
 	}
 
-	row, left := GP64(), GP64()
-	MOVQ(st, row)
-	MOVQ(rows, left)
-	Label("row")
-	var x [4]reg.VecVirtual
-	for i := range x {
-		x[i] = ZMM()
-		VMOVAPS(ninf, x[i])
-		VMULPS(Mem{Base: s, Disp: 64 * i}, scale, k[i], x[i])
+	left := GP64()
+	at := [2]reg.GPVirtual{GP64(), GP64()} // scores of the two rows
+	to := [2]reg.GPVirtual{GP64(), GP64()} // and their state
+	pairs := func(label string, body func()) {
+		MOVQ(s, at[0])
+		MOVQ(st, to[0])
+		MOVQ(rows, left)
+		Label(label)
+		Comment("an odd row is a pair with itself")
+		LEAQ(Mem{Base: at[0], Disp: page * 4}, at[1])
+		LEAQ(Mem{Base: to[0], Disp: 4}, to[1])
+		CMPQ(left, U8(1))
+		CMOVQEQ(at[0], at[1])
+		CMOVQEQ(to[0], to[1])
+		body()
+		ADDQ(U32(2*page*4), at[0])
+		ADDQ(U8(8), to[0])
+		SUBQ(U8(2), left)
+		JGT(LabelRef(label))
 	}
-	a, b := ZMM(), ZMM()
-	VMAXPS(x[0], x[1], a)
-	VMAXPS(x[2], x[3], b)
-	VMAXPS(a, b, a)
-	mb := fold(a, vmax)
-	VMOVSS(mb, Mem{Base: row, Disp: stMB})
-	m := ZMM()
-	VBROADCASTSS(mb, m)
-	for i := range x {
-		VSUBPS(m, x[i], x[i])
-		exp512(x[i], c)
-		VMOVUPS(x[i], Mem{Base: s, Disp: 64 * i})
+	newRows := func() (x [2][4]reg.VecVirtual) {
+		for r := range x {
+			for i := range x[r] {
+				x[r][i] = ZMM()
+			}
+		}
+		return x
 	}
-	Comment("l_b: slot j and j+32 share a lane, then the tree")
-	VADDPS(x[2], x[0], a)
-	VADDPS(x[3], x[1], b)
-	VADDPS(b, a, a)
-	lb := fold(a, add)
-	VMOVSS(lb, Mem{Base: row, Disp: stLB})
-	ADDQ(U32(page*4), s)
-	ADDQ(U32(4), row)
-	DECQ(left)
-	JNE(LabelRef("row"))
+	var part [2]reg.VecVirtual
+	pairs("max", func() {
+		x := newRows()
+		for r := range x {
+			for i, v := range x[r] {
+				VMOVAPS(ninf, v)
+				VMULPS(Mem{Base: at[r], Disp: 64 * i}, scale, k[i], v)
+			}
+		}
+		for r := range x {
+			for i, v := range x[r] {
+				VMOVUPS(v, Mem{Base: at[r], Disp: 64 * i})
+			}
+			a, b := ZMM(), ZMM()
+			VMAXPS(x[r][0], x[r][1], a)
+			VMAXPS(x[r][2], x[r][3], b)
+			VMAXPS(a, b, a)
+			part[r] = a
+		}
+		first, second := foldPair(part[0], part[1], vmax)
+		VMOVSS(first, Mem{Base: to[0], Disp: stMB})
+		VMOVSS(second, Mem{Base: to[1], Disp: stMB})
+	})
+	pairs("exp", func() {
+		x := newRows()
+		for r := range x {
+			for i, v := range x[r] {
+				VMOVUPS(Mem{Base: at[r], Disp: 64 * i}, v)
+			}
+		}
+		for r := range x {
+			for _, v := range x[r] {
+				VSUBPS_BCST(Mem{Base: to[r], Disp: stMB}, v, v)
+			}
+		}
+		exp512(append(x[0][:], x[1][:]...), c)
+		Comment("l_b: slot j and j+32 share a lane, then the tree")
+		for r := range x {
+			for i, v := range x[r] {
+				VMOVUPS(v, Mem{Base: at[r], Disp: 64 * i})
+			}
+			a, b := ZMM(), ZMM()
+			VADDPS(x[r][2], x[r][0], a)
+			VADDPS(x[r][3], x[r][1], b)
+			VADDPS(b, a, a)
+			part[r] = a
+		}
+		first, second := foldPair(part[0], part[1], add)
+		VMOVSS(first, Mem{Base: to[0], Disp: stLB})
+		VMOVSS(second, Mem{Base: to[1], Disp: stLB})
+	})
 	foldState(st, rows)
 	VZEROUPPER()
 	RET()
@@ -290,13 +336,15 @@ func weigh512() {
 	SHRQ(Imm(6), left)
 	JEQ(LabelRef("done"))
 	Label("page")
-	for i := range 4 {
-		x := ZMM()
-		VMOVUPS(Mem{Base: s, Disp: 64 * i}, x)
-		VSUBPS(m, x, x)
-		exp512(x, c)
-		VMULPS(inv, x, x)
-		VMOVUPS(x, Mem{Base: s, Disp: 64 * i})
+	x := []reg.VecVirtual{ZMM(), ZMM(), ZMM(), ZMM()}
+	for i, v := range x {
+		VMOVUPS(Mem{Base: s, Disp: 64 * i}, v)
+		VSUBPS(m, v, v)
+	}
+	exp512(x, c)
+	for i, v := range x {
+		VMULPS(inv, v, v)
+		VMOVUPS(v, Mem{Base: s, Disp: 64 * i})
 	}
 	ADDQ(U32(4*page), s)
 	DECQ(left)

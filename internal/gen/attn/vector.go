@@ -81,31 +81,45 @@ func exp256(x reg.VecVirtual, c map[string]Op) {
 	VMULPS(t, q, x)
 }
 
-// constants512 loads the constants of exp into registers.
+// constants512 is how exp512 reads its constants: two in registers, for the others the
+// FMAs have operands that broadcast them.
 func constants512() map[string]Op {
 	c := map[string]Op{}
 	for _, e := range expConst {
-		z := ZMM()
-		VBROADCASTSS(dupf("attn_"+e.name, e.f), z)
-		c[e.name] = z
+		c[e.name] = dupf("attn_"+e.name, e.f)
+		if e.name == "lo" || e.name == "magic" {
+			z := ZMM()
+			VBROADCASTSS(c[e.name], z)
+			c[e.name] = z
+		}
 	}
 	return c
 }
 
-// exp512 replaces x <= 89 by exp(x); one VSCALEF is the two products of the contract.
-func exp512(x reg.VecVirtual, c map[string]Op) {
-	t, q := ZMM(), ZMM()
-	VMAXPS(x, c["lo"], x) // x = max(-104, x); a NaN stays
-	VMOVAPS(x, t)
-	VFMADD132PS(c["l2e"], c["magic"], t) // t = x·L2E + MAGIC
-	VSUBPS(c["magic"], t, t)             // n = t - MAGIC
-	VFMADD231PS(c["nln2hi"], t, x)       // r = n·-LN2HI + x
-	VFMADD231PS(c["nln2lo"], t, x)       // r = n·-LN2LO + r
-	VMOVAPS(c["c6"], q)
-	for _, k := range []string{"c5", "c4", "c3", "c2", "one", "one"} {
-		VFMADD213PS(c[k], x, q) // q = q·r + k
+// exp512 replaces each x <= 89, of up to 8 vectors, by exp(x); one VSCALEF is the two
+// products of the contract. The vectors go side by side: the scheduler has no room for
+// two of these chains one after the other.
+func exp512(x []reg.VecVirtual, c map[string]Op) {
+	t, q := make([]reg.VecVirtual, len(x)), make([]reg.VecVirtual, len(x))
+	each := func(f func(x, t, q reg.VecVirtual)) {
+		for i := range x {
+			f(x[i], t[i], q[i])
+		}
 	}
-	VSCALEFPS(t, q, x)
+	for i := range x {
+		t[i], q[i] = ZMM(), ZMM()
+	}
+	each(func(x, t, q reg.VecVirtual) { VMAXPS(x, c["lo"], x) }) // x = max(-104, x); a NaN stays
+	each(func(x, t, q reg.VecVirtual) { VMOVAPS(x, t) })
+	each(func(x, t, q reg.VecVirtual) { VFMADD132PS_BCST(c["l2e"], c["magic"], t) }) // t = x·L2E + MAGIC
+	each(func(x, t, q reg.VecVirtual) { VSUBPS(c["magic"], t, t) })                  // n = t - MAGIC
+	each(func(x, t, q reg.VecVirtual) { VFMADD231PS_BCST(c["nln2hi"], t, x) })       // r = n·-LN2HI + x
+	each(func(x, t, q reg.VecVirtual) { VFMADD231PS_BCST(c["nln2lo"], t, x) })       // r = n·-LN2LO + r
+	each(func(x, t, q reg.VecVirtual) { VBROADCASTSS(c["c6"], q) })
+	for _, k := range []string{"c5", "c4", "c3", "c2", "one", "one"} {
+		each(func(x, t, q reg.VecVirtual) { VFMADD213PS_BCST(c[k], x, q) }) // q = q·r + k
+	}
+	each(func(x, t, q reg.VecVirtual) { VSCALEFPS(t, q, x) })
 }
 
 // slide is 8 set words and then 8 clear ones: 8 words from 4·(8-n) on select
@@ -171,6 +185,23 @@ func fold(x reg.VecVirtual, op func(a, b, c Op)) reg.VecVirtual {
 	VMOVSHDUP(lo, hi)
 	op(hi, lo, lo)
 	return lo
+}
+
+// foldPair joins the lanes of a and of b as fold does and returns an XMM for each whose
+// lane 0 is the result.
+func foldPair(a, b reg.VecVirtual, op func(a, b, c Op)) (reg.Register, reg.Register) {
+	x, t, second := ZMM(), ZMM(), XMM()
+	VSHUFF64X2(Imm(0x44), b, a, x) // the lower halves
+	VSHUFF64X2(Imm(0xee), b, a, t) // the upper halves
+	op(t, x, x)
+	VSHUFF64X2(Imm(0xb1), x, x, t)
+	op(t, x, x)
+	VPERMILPS(Imm(0x4e), x, t)
+	op(t, x, x)
+	VPERMILPS(Imm(0xb1), x, t)
+	op(t, x, x)
+	VEXTRACTF32X4(Imm(2), x, second)
+	return x.AsX(), second
 }
 
 func add(a, b, c Op)  { VADDPS(a, b, c) }

@@ -40,6 +40,7 @@ type work struct {
 	s  []float32 // [tileRows][64] scores, then weights
 	v  []float32 // [64][d] values of a page without its gap
 
+	next      []float32    // what the tile prefetches where many rows share a page
 	direct    bool         // kernels read pages of bf16 as they are
 	wide      [2][]float32 // a page of bf16 widened: keys [d][64], values [64][d]
 	wideBlock [2]int       // which page that is
@@ -154,19 +155,31 @@ func (k *Kernels) all(j *Job, w *work, r0, n int, values bool) {
 // pass merges pages [b0, b1) into the state of rows [r0, r0+n), in ascending order.
 func (k *Kernels) pass(j *Job, w *work, r0, n, b0, b1 int, values bool) {
 	tiles := maxTiles(n)
+	lo, hi := j.common(r0, n)
 	for b := b0; b < b1; b++ {
+		all := b*Page >= lo && (b+1)*Page <= hi
+		var next []float32
+		if n > directMax && values && b+1 < len(j.K) && len(j.K[b+1]) >= j.D*Page {
+			next = whole(j.K[b+1], j.D)
+		}
 		for t := range tiles {
 			r, rows := tile(t, tiles, n)
-			k.tile(j, w, r0, r, rows, b, w.st[t*stSize:], values, t == 0 && b+1 < max(len(j.K), len(j.K16)))
+			w.next = share(next, t, tiles)
+			k.tile(j, w, r0, r, rows, b, w.st[t*stSize:], values, t == 0 && b+1 < max(len(j.K), len(j.K16)), all)
 		}
 	}
 }
 
-// tile merges page b into rows [r, r+rows) of the chunk that begins at r0.
-func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values, ahead bool) {
+// tile merges page b into rows [r, r+rows) of the chunk that begins at r0; all says
+// that each row of the chunk sees the whole page.
+func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values, ahead, all bool) {
 	var see [tileRows]seen
-	none := true
+	none := !all
 	for i := range rows {
+		if all {
+			see[i] = seen{hi: Page}
+			continue
+		}
 		see[i] = j.sees(r0+r+i, b)
 		none = none && see[i].none()
 	}
@@ -188,6 +201,9 @@ func (k *Kernels) tile(j *Job, w *work, r0, r, rows, b int, st []float32, values
 	// its own slots only.
 	for i := 0; i < rows; {
 		s, n := see[i], 1
+		if all {
+			n = rows
+		}
 		for i+n < rows && see[i+n] == s {
 			n++
 		}
@@ -244,6 +260,13 @@ func whole[E any](keys []E, d int) []E {
 	return keys[:d*Page]
 }
 
+// share is the part of a page that tile t of many prefetches.
+func share(page []float32, t, tiles int) []float32 {
+	const line = 16
+	at, n := tile(t, tiles, len(page)/line)
+	return page[at*line:][:n*line]
+}
+
 // Fetch prefetches page b, the first of those that a decode step reads; what reads a
 // page prefetches the next of the job.
 func (k *Kernels) Fetch(j *Job, b int) {
@@ -282,6 +305,8 @@ func (k *Kernels) mergePage(j *Job, w *work, o, p []float32, n, b int, s seen, f
 	switch {
 	case s.end > 0:
 		k.pv[n](o, p, w.v, w.v, d, 0, hi-(s.end-s.gap), fac)
+	case j.K16 == nil && n > tileRows16:
+		k.pv[n](o, p, j.V[b][:d*Page], w.next, d, lo, hi, fac)
 	case j.K16 == nil:
 		k.pv[n](o, p, j.V[b][:d*Page], after(j.K, b, d, true, ahead), d, lo, hi, fac)
 	case w.direct:

@@ -10,7 +10,10 @@
 // anything, NaN included. A page may be bf16 instead; see [At16].
 package attn
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 //go:generate go run -C ../../../../internal/gen ./attn -set avx2 -out ../../backend/cpu/internal/attn/avx2_amd64.s -stubs ../../backend/cpu/internal/attn/avx2_amd64.go -pkg attn
 //go:generate go run -C ../../../../internal/gen ./attn -set avx512 -out ../../backend/cpu/internal/attn/avx512_amd64.s -stubs ../../backend/cpu/internal/attn/avx512_amd64.go -pkg attn
@@ -94,6 +97,11 @@ func (j *Job) blocks(r0, n int) (b0, b1 int) {
 	return min(b0, b1), b1
 }
 
+// common returns slots [lo, hi) that each of rows [r0, r0+n) sees, if there are any.
+func (j *Job) common(r0, n int) (lo, hi int) {
+	return int(slices.Max(j.Lo[r0 : r0+n])), int(slices.Min(j.Hi[r0 : r0+n]))
+}
+
 // ranges returns all that row r sees: slots [0, sinks) and [lo, hi), where
 // 0 <= sinks <= lo <= hi.
 func (j *Job) ranges(r int) (sinks, lo, hi int) {
@@ -139,7 +147,7 @@ func (j *Job) sees(r, b int) seen {
 // The tile kernels come in one form per number of rows R = 1..6; index 0 is
 // unused. Rows of s lie 64 apart, rows of q are d apart, rows of o are
 // padded(d) apart. next is what to prefetch, half of it by score and half by pv of
-// a page; it may be anything.
+// a page, or with more than 4 rows all of it by pv; it may be anything.
 type Kernels struct {
 	// score writes s[r][j] = DOT(q[r], k[:, j]) for all 64 slots.
 	score [tileRows + 1]func(s, q, k, next []float32, d int)

@@ -2116,7 +2116,7 @@ done:
 	RET
 
 // func pv5AVX2(o []float32, p []float32, v []float32, next []float32, d int, lo int, hi int, fac []float32)
-// Requires: AVX, CMOV, FMA3
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·pv5AVX2(SB), NOSPLIT, $0-144
 	MOVQ o_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
@@ -2137,6 +2137,9 @@ TEXT ·pv5AVX2(SB), NOSPLIT, $0-144
 	LEAQ  (CX)(R12*4), CX
 	IMULQ DI, R12
 	ADDQ  R12, DX
+	MOVQ  next_base+72(FP), R13
+	MOVQ  next_len+80(FP), R15
+	LEAQ  -64(R13)(R15*4), R15
 
 wide2:
 	SUBQ   $0x00000010, BX
@@ -2156,6 +2159,10 @@ wide2:
 	MOVQ   SI, R12
 
 wide2slot:
+	PREFETCHT1   (R13)
+	LEAQ         64(R13), R14
+	CMPQ         R14, R15
+	CMOVQLE      R14, R13
 	VMOVUPS      (R10), Y10
 	VMOVUPS      32(R10), Y11
 	VBROADCASTSS (R11), Y12
@@ -2257,6 +2264,10 @@ narrow:
 	MOVQ    SI, R12
 
 narrowslot:
+	PREFETCHT1   (R13)
+	LEAQ         64(R13), R14
+	CMPQ         R14, R15
+	CMOVQLE      R14, R13
 	VMASKMOVPS   (R10), Y0, Y6
 	VBROADCASTSS (R11), Y7
 	VFMADD231PS  Y6, Y7, Y1
@@ -2317,7 +2328,7 @@ done:
 	RET
 
 // func pv6AVX2(o []float32, p []float32, v []float32, next []float32, d int, lo int, hi int, fac []float32)
-// Requires: AVX, CMOV, FMA3
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·pv6AVX2(SB), NOSPLIT, $0-144
 	MOVQ o_base+0(FP), AX
 	MOVQ p_base+24(FP), CX
@@ -2338,6 +2349,9 @@ TEXT ·pv6AVX2(SB), NOSPLIT, $0-144
 	LEAQ  (CX)(R12*4), CX
 	IMULQ DI, R12
 	ADDQ  R12, DX
+	MOVQ  next_base+72(FP), R13
+	MOVQ  next_len+80(FP), R15
+	LEAQ  -64(R13)(R15*4), R15
 
 wide2:
 	SUBQ   $0x00000010, BX
@@ -2359,6 +2373,10 @@ wide2:
 	MOVQ   SI, R12
 
 wide2slot:
+	PREFETCHT1   (R13)
+	LEAQ         64(R13), R14
+	CMPQ         R14, R15
+	CMOVQLE      R14, R13
 	VMOVUPS      (R10), Y12
 	VMOVUPS      32(R10), Y13
 	VBROADCASTSS (R11), Y14
@@ -2474,6 +2492,10 @@ narrow:
 	MOVQ    SI, R12
 
 narrowslot:
+	PREFETCHT1   (R13)
+	LEAQ         64(R13), R14
+	CMPQ         R14, R15
+	CMOVQLE      R14, R13
 	VMASKMOVPS   (R10), Y0, Y7
 	VBROADCASTSS (R11), Y8
 	VFMADD231PS  Y7, Y8, Y1
