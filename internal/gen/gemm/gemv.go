@@ -188,7 +188,9 @@ func gemv(v isa, f format, p int) {
 	RET()
 }
 
-// expand generates a kernel that widens n inputs.
+// expand generates a kernel that widens n inputs. It prefetches nothing, as the tiles have
+// fetched the slice that follows: a prefetch of the next inputs of the same panel, which come
+// a group of panels later, cost products of 128 rows 1 to 5 % and of 512 rows 1 to 2 %.
 func expand(v isa, f format) {
 	name := fmt.Sprintf("expand%s%s", f.name, v.name)
 	TEXT(name, NOSPLIT, "func(dst *float32, src *byte, n int)")
@@ -201,7 +203,6 @@ func expand(v isa, f format) {
 		mask = v.mask()
 	}
 	Label("loop")
-	PREFETCHT0(at(src, kb*f.step)) // the next slice
 	v.weights(f, func(off int) Mem { return at(src, off) }, mask, lo, hi, func(i int, w Op) {
 		VMOVUPS(w, at(dst, i*v.bytes()))
 	})

@@ -3109,7 +3109,7 @@ add:
 	RET
 
 // func expandBF16AVX2(dst *float32, src *byte, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2
 TEXT ·expandBF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -3119,50 +3119,48 @@ TEXT ·expandBF16AVX2(SB), NOSPLIT, $0-24
 	VPBROADCASTD X0, Y2
 
 loop:
-	PREFETCHT0 8192(CX)
-	VMOVUPS    (CX), Y1
-	VPSLLD     $0x10, Y1, Y0
-	VPAND      Y2, Y1, Y1
-	VMOVUPS    Y0, (AX)
-	VMOVUPS    Y1, 64(AX)
-	VMOVUPS    32(CX), Y1
-	VPSLLD     $0x10, Y1, Y0
-	VPAND      Y2, Y1, Y1
-	VMOVUPS    Y0, 32(AX)
-	VMOVUPS    Y1, 96(AX)
-	ADDQ       $0x00000040, CX
-	ADDQ       $0x00000080, AX
-	DECQ       DX
-	JNZ        loop
+	VMOVUPS (CX), Y1
+	VPSLLD  $0x10, Y1, Y0
+	VPAND   Y2, Y1, Y1
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 64(AX)
+	VMOVUPS 32(CX), Y1
+	VPSLLD  $0x10, Y1, Y0
+	VPAND   Y2, Y1, Y1
+	VMOVUPS Y0, 32(AX)
+	VMOVUPS Y1, 96(AX)
+	ADDQ    $0x00000040, CX
+	ADDQ    $0x00000080, AX
+	DECQ    DX
+	JNZ     loop
 	VZEROUPPER
 	RET
 
 // func expandF16AVX2(dst *float32, src *byte, n int)
-// Requires: AVX, F16C, MMX+
+// Requires: AVX, F16C
 TEXT ·expandF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
 loop:
-	PREFETCHT0 8192(CX)
-	VCVTPH2PS  (CX), Y0
-	VMOVUPS    Y0, (AX)
-	VCVTPH2PS  16(CX), Y0
-	VMOVUPS    Y0, 32(AX)
-	VCVTPH2PS  32(CX), Y0
-	VMOVUPS    Y0, 64(AX)
-	VCVTPH2PS  48(CX), Y0
-	VMOVUPS    Y0, 96(AX)
-	ADDQ       $0x00000040, CX
-	ADDQ       $0x00000080, AX
-	DECQ       DX
-	JNZ        loop
+	VCVTPH2PS (CX), Y0
+	VMOVUPS   Y0, (AX)
+	VCVTPH2PS 16(CX), Y0
+	VMOVUPS   Y0, 32(AX)
+	VCVTPH2PS 32(CX), Y0
+	VMOVUPS   Y0, 64(AX)
+	VCVTPH2PS 48(CX), Y0
+	VMOVUPS   Y0, 96(AX)
+	ADDQ      $0x00000040, CX
+	ADDQ      $0x00000080, AX
+	DECQ      DX
+	JNZ       loop
 	VZEROUPPER
 	RET
 
 // func expandBF16AVX512(dst *float32, src *byte, n int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·expandBF16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -3172,35 +3170,33 @@ TEXT ·expandBF16AVX512(SB), NOSPLIT, $0-24
 	VPBROADCASTD X0, Z2
 
 loop:
-	PREFETCHT0 8192(CX)
-	VMOVUPS    (CX), Z1
-	VPSLLD     $0x10, Z1, Z0
-	VPANDD     Z2, Z1, Z1
-	VMOVUPS    Z0, (AX)
-	VMOVUPS    Z1, 64(AX)
-	ADDQ       $0x00000040, CX
-	ADDQ       $0x00000080, AX
-	DECQ       DX
-	JNZ        loop
+	VMOVUPS (CX), Z1
+	VPSLLD  $0x10, Z1, Z0
+	VPANDD  Z2, Z1, Z1
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    $0x00000040, CX
+	ADDQ    $0x00000080, AX
+	DECQ    DX
+	JNZ     loop
 	VZEROUPPER
 	RET
 
 // func expandF16AVX512(dst *float32, src *byte, n int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·expandF16AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
 loop:
-	PREFETCHT0 8192(CX)
-	VCVTPH2PS  (CX), Z0
-	VMOVUPS    Z0, (AX)
-	VCVTPH2PS  32(CX), Z0
-	VMOVUPS    Z0, 64(AX)
-	ADDQ       $0x00000040, CX
-	ADDQ       $0x00000080, AX
-	DECQ       DX
-	JNZ        loop
+	VCVTPH2PS (CX), Z0
+	VMOVUPS   Z0, (AX)
+	VCVTPH2PS 32(CX), Z0
+	VMOVUPS   Z0, 64(AX)
+	ADDQ      $0x00000040, CX
+	ADDQ      $0x00000080, AX
+	DECQ      DX
+	JNZ       loop
 	VZEROUPPER
 	RET
