@@ -24,8 +24,7 @@ func foldState(st, n reg.GPVirtual) {
 	VMASKMOVPS(top, mask, at(stM))
 	VSUBPS(top, m, m)
 	VSUBPS(top, mb, mb)
-	exp256(m, c)
-	exp256(mb, c)
+	exp256([]reg.VecVirtual{m, mb}, c)
 	VMASKMOVPS(m, mask, at(stAl))
 	VMASKMOVPS(mb, mask, at(stBe))
 	VMULPS(m, l, l)
@@ -160,19 +159,20 @@ func softmax256() {
 			DATA(4*i, U32(uint32(i)))
 		}
 	})
-	row, left, idx, whole := GP64(), GP64(), GP64(), GP64()
-	MOVQ(st, row)
+	row, at, left, idx, whole := GP64(), GP64(), GP64(), GP64(), GP64()
+	MOVQ(s, row)
+	MOVQ(st, at)
 	MOVQ(rows, left)
 	LEAQ(index, idx)
 	MOVQ(NewParamAddr("hi", 64), whole)
 	SUBQ(NewParamAddr("lo", 56), whole)
-	Label("row")
+	Label("max")
 	scale := YMM()
 	VBROADCASTSS(NewParamAddr("scale", 72), scale)
 	var x [8]reg.VecVirtual
 	for i := range x {
 		x[i] = YMM()
-		VMULPS(Mem{Base: s, Disp: 32 * i}, scale, x[i])
+		VMULPS(Mem{Base: row, Disp: 32 * i}, scale, x[i])
 	}
 	CMPQ(whole, U32(page))
 	JEQ(LabelRef("all"))
@@ -182,14 +182,17 @@ func softmax256() {
 	VPBROADCASTD(NewParamAddr("hi", 64), hi)
 	VMOVUPS(dup("attn_ninf", 0xff800000), ninf)
 	for i := range x {
-		under, over, at := YMM(), YMM(), YMM()
-		VMOVDQU(Mem{Base: idx, Disp: 32 * i}, at)
-		VPCMPGTD(at, lo, under) // lo > j
-		VPCMPGTD(at, hi, over)  // hi > j
+		under, over, j := YMM(), YMM(), YMM()
+		VMOVDQU(Mem{Base: idx, Disp: 32 * i}, j)
+		VPCMPGTD(j, lo, under) // lo > j
+		VPCMPGTD(j, hi, over)  // hi > j
 		VPANDN(over, under, over)
 		VBLENDVPS(over, x[i], ninf, x[i])
 	}
 	Label("all")
+	for i := range x {
+		VMOVUPS(x[i], Mem{Base: row, Disp: 32 * i})
+	}
 	a, b := YMM(), YMM()
 	VMAXPS(x[0], x[1], a)
 	VMAXPS(x[2], x[3], b)
@@ -198,28 +201,46 @@ func softmax256() {
 	VMAXPS(a, b, a)
 	VMAXPS(x[6], x[7], b)
 	VMAXPS(a, b, a)
-	mb := fold(a, vmax)
-	VMOVSS(mb, Mem{Base: row, Disp: stMB})
-	m := YMM()
-	VBROADCASTSS(mb, m)
-	for i := range x {
-		VSUBPS(m, x[i], x[i])
-		exp256(x[i], c)
-		VMOVUPS(x[i], Mem{Base: s, Disp: 32 * i})
-	}
-	Comment("l_b: slot j and j+32 share a lane, then the tree")
-	for i := range 4 {
-		VADDPS(x[i+4], x[i], x[i])
-	}
-	VADDPS(x[2], x[0], x[0])
-	VADDPS(x[3], x[1], x[1])
-	VADDPS(x[1], x[0], x[0])
-	lb := fold(x[0], add)
-	VMOVSS(lb, Mem{Base: row, Disp: stLB})
-	ADDQ(U32(page*4), s)
-	ADDQ(U32(4), row)
+	VMOVSS(fold(a, vmax), Mem{Base: at, Disp: stMB})
+	ADDQ(U32(page*4), row)
+	ADDQ(U32(4), at)
 	DECQ(left)
-	JNE(LabelRef("row"))
+	JNE(LabelRef("max"))
+
+	MOVQ(s, row)
+	MOVQ(st, at)
+	MOVQ(rows, left)
+	Label("exp")
+	var sum reg.VecVirtual
+	for half := range 2 {
+		x := x[4*half:][:4]
+		m := YMM()
+		VBROADCASTSS(Mem{Base: at, Disp: stMB}, m)
+		for i := range x {
+			x[i] = YMM()
+			VMOVUPS(Mem{Base: row, Disp: 32 * (4*half + i)}, x[i])
+			VSUBPS(m, x[i], x[i])
+		}
+		exp256(x, c)
+		for i := range x {
+			VMOVUPS(x[i], Mem{Base: row, Disp: 32 * (4*half + i)})
+		}
+		if half == 1 {
+			Comment("l_b: slot j and j+32 share a lane, then the tree")
+			for i := range x {
+				VADDPS(Mem{Base: row, Disp: 32 * i}, x[i], x[i])
+			}
+			VADDPS(x[2], x[0], x[0])
+			VADDPS(x[3], x[1], x[1])
+			VADDPS(x[1], x[0], x[0])
+			sum = x[0]
+		}
+	}
+	VMOVSS(fold(sum, add), Mem{Base: at, Disp: stLB})
+	ADDQ(U32(page*4), row)
+	ADDQ(U32(4), at)
+	DECQ(left)
+	JNE(LabelRef("exp"))
 	foldState(st, rows)
 	VZEROUPPER()
 	RET()
@@ -312,7 +333,7 @@ func weigh256() {
 	x := YMM()
 	VMOVUPS(Mem{Base: s}, x)
 	VSUBPS(m, x, x)
-	exp256(x, c)
+	exp256([]reg.VecVirtual{x}, c)
 	VMULPS(inv, x, x)
 	VMOVUPS(x, Mem{Base: s})
 	ADDQ(U32(32), s)

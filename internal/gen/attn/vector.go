@@ -52,33 +52,36 @@ func constants256() map[string]Op {
 	return c
 }
 
-// exp256 replaces x <= 89 by exp(x).
-func exp256(x reg.VecVirtual, c map[string]Op) {
-	t, n, r, q := YMM(), YMM(), YMM(), YMM()
-	VMOVUPS(c["lo"], t)
-	VMAXPS(x, t, x) // x = max(-104, x); a NaN stays
-	VMOVAPS(x, t)
-	VMOVUPS(c["magic"], n)
-	VFMADD132PS(c["l2e"], n, t) // t = x·L2E + MAGIC
-	VSUBPS(n, t, n)             // n = t - MAGIC
-	VMOVAPS(n, r)
-	VFMADD132PS(c["nln2hi"], x, r) // r = n·-LN2HI + x
-	VFMADD231PS(c["nln2lo"], n, r) // r = n·-LN2LO + r
-	VMOVUPS(c["c6"], q)
-	for _, k := range []string{"c5", "c4", "c3", "c2", "one", "one"} {
-		VFMADD213PS(c[k], r, q) // q = q·r + k
+// exp256 replaces each x <= 89, of up to 4 vectors, by exp(x). They go side by side like
+// those of exp512.
+func exp256(x []reg.VecVirtual, c map[string]Op) {
+	t, n, q := make([]reg.VecVirtual, len(x)), make([]reg.VecVirtual, len(x)), make([]reg.VecVirtual, len(x))
+	lo, magic := YMM(), YMM()
+	VMOVUPS(c["lo"], lo)
+	VMOVUPS(c["magic"], magic)
+	each := func(f func(i int)) {
+		for i := range x {
+			f(i)
+		}
 	}
-	// t's low bits hold ni; n1 = ni >> 1, n2 = ni - n1, as exponents.
-	VPSUBD(dup("attn_magicbits", 0x4b400000), t, t)
-	VPSRAD(Imm(1), t, n)
-	VPSUBD(n, t, t)
-	bias := dup("attn_bias", 127)
-	VPADDD(bias, n, n)
-	VPADDD(bias, t, t)
-	VPSLLD(Imm(23), n, n)
-	VPSLLD(Imm(23), t, t)
-	VMULPS(n, q, q)
-	VMULPS(t, q, x)
+	each(func(i int) { VMAXPS(x[i], lo, x[i]) }) // x = max(-104, x); a NaN stays
+	each(func(i int) { t[i] = YMM(); VMOVAPS(x[i], t[i]) })
+	each(func(i int) { VFMADD132PS(c["l2e"], magic, t[i]) }) // t = x·L2E + MAGIC
+	each(func(i int) { n[i] = YMM(); VSUBPS(magic, t[i], n[i]) })
+	each(func(i int) { VFMADD231PS(c["nln2hi"], n[i], x[i]) }) // r = n·-LN2HI + x
+	each(func(i int) { VFMADD231PS(c["nln2lo"], n[i], x[i]) }) // r = n·-LN2LO + r
+	each(func(i int) { q[i] = YMM(); VMOVUPS(c["c6"], q[i]) })
+	for _, k := range []string{"c5", "c4", "c3", "c2", "one", "one"} {
+		each(func(i int) { VFMADD213PS(c[k], x[i], q[i]) }) // q = q·r + k
+	}
+	// t's low bits hold ni; n1 = ni >> 1, n2 = ni - n1, as exponents: both with their bias.
+	each(func(i int) { VPSUBD(dup("attn_magicbits", 0x4b400000-2*127), t[i], t[i]) })
+	each(func(i int) { VPSRAD(Imm(1), t[i], x[i]) })
+	each(func(i int) { VPSUBD(x[i], t[i], t[i]) })
+	each(func(i int) { VPSLLD(Imm(23), x[i], x[i]) })
+	each(func(i int) { VPSLLD(Imm(23), t[i], t[i]) })
+	each(func(i int) { VMULPS(x[i], q[i], q[i]) })
+	each(func(i int) { VMULPS(t[i], q[i], x[i]) })
 }
 
 // constants512 is how exp512 reads its constants: two in registers, for the others the

@@ -4123,308 +4123,299 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-76
 	MOVQ s_base+0(FP), AX
 	MOVQ st_base+24(FP), CX
 	MOVQ rows+48(FP), DX
-	MOVQ CX, BX
-	MOVQ DX, SI
-	LEAQ attn_index<>+0(SB), DI
-	MOVQ hi+64(FP), R8
-	SUBQ lo+56(FP), R8
+	MOVQ AX, BX
+	MOVQ CX, SI
+	MOVQ DX, DI
+	LEAQ attn_index<>+0(SB), R8
+	MOVQ hi+64(FP), R9
+	SUBQ lo+56(FP), R9
 
-row:
+max:
 	VBROADCASTSS scale+72(FP), Y0
-	VMULPS       (AX), Y0, Y1
-	VMULPS       32(AX), Y0, Y2
-	VMULPS       64(AX), Y0, Y3
-	VMULPS       96(AX), Y0, Y4
-	VMULPS       128(AX), Y0, Y5
-	VMULPS       160(AX), Y0, Y6
-	VMULPS       192(AX), Y0, Y7
-	VMULPS       224(AX), Y0, Y0
-	CMPQ         R8, $0x00000040
+	VMULPS       (BX), Y0, Y1
+	VMULPS       32(BX), Y0, Y2
+	VMULPS       64(BX), Y0, Y3
+	VMULPS       96(BX), Y0, Y4
+	VMULPS       128(BX), Y0, Y5
+	VMULPS       160(BX), Y0, Y6
+	VMULPS       192(BX), Y0, Y7
+	VMULPS       224(BX), Y0, Y0
+	CMPQ         R9, $0x00000040
 	JEQ          all
 
 	// invisible slots: -Inf, so that p = +0
 	VPBROADCASTD lo+56(FP), Y8
 	VPBROADCASTD hi+64(FP), Y9
 	VMOVUPS      attn_ninf<>+0(SB), Y10
-	VMOVDQU      (DI), Y12
+	VMOVDQU      (R8), Y12
 	VPCMPGTD     Y12, Y8, Y11
 	VPCMPGTD     Y12, Y9, Y12
 	VPANDN       Y12, Y11, Y12
 	VBLENDVPS    Y12, Y1, Y10, Y1
-	VMOVDQU      32(DI), Y12
+	VMOVDQU      32(R8), Y12
 	VPCMPGTD     Y12, Y8, Y11
 	VPCMPGTD     Y12, Y9, Y12
 	VPANDN       Y12, Y11, Y12
 	VBLENDVPS    Y12, Y2, Y10, Y2
-	VMOVDQU      64(DI), Y12
+	VMOVDQU      64(R8), Y12
 	VPCMPGTD     Y12, Y8, Y11
 	VPCMPGTD     Y12, Y9, Y12
 	VPANDN       Y12, Y11, Y12
 	VBLENDVPS    Y12, Y3, Y10, Y3
-	VMOVDQU      96(DI), Y12
+	VMOVDQU      96(R8), Y12
 	VPCMPGTD     Y12, Y8, Y11
 	VPCMPGTD     Y12, Y9, Y12
 	VPANDN       Y12, Y11, Y12
 	VBLENDVPS    Y12, Y4, Y10, Y4
-	VMOVDQU      128(DI), Y12
+	VMOVDQU      128(R8), Y12
 	VPCMPGTD     Y12, Y8, Y11
 	VPCMPGTD     Y12, Y9, Y12
 	VPANDN       Y12, Y11, Y12
 	VBLENDVPS    Y12, Y5, Y10, Y5
-	VMOVDQU      160(DI), Y12
+	VMOVDQU      160(R8), Y12
 	VPCMPGTD     Y12, Y8, Y11
 	VPCMPGTD     Y12, Y9, Y12
 	VPANDN       Y12, Y11, Y12
 	VBLENDVPS    Y12, Y6, Y10, Y6
-	VMOVDQU      192(DI), Y12
+	VMOVDQU      192(R8), Y12
 	VPCMPGTD     Y12, Y8, Y11
 	VPCMPGTD     Y12, Y9, Y12
 	VPANDN       Y12, Y11, Y12
 	VBLENDVPS    Y12, Y7, Y10, Y7
-	VMOVDQU      224(DI), Y11
+	VMOVDQU      224(R8), Y11
 	VPCMPGTD     Y11, Y8, Y8
 	VPCMPGTD     Y11, Y9, Y9
 	VPANDN       Y9, Y8, Y9
 	VBLENDVPS    Y9, Y0, Y10, Y0
 
 all:
-	VMAXPS       Y1, Y2, Y8
-	VMAXPS       Y3, Y4, Y9
-	VMAXPS       Y8, Y9, Y8
-	VMAXPS       Y5, Y6, Y9
-	VMAXPS       Y8, Y9, Y8
-	VMAXPS       Y7, Y0, Y9
-	VMAXPS       Y8, Y9, Y8
-	VEXTRACTF128 $0x01, Y8, X9
-	VMAXPS       X9, X8, X8
-	VPERMILPS    $0x0e, X8, X9
-	VMAXPS       X9, X8, X8
-	VMOVSHDUP    X8, X9
-	VMAXPS       X9, X8, X8
-	VMOVSS       X8, 128(BX)
-	VBROADCASTSS X8, Y8
-	VSUBPS       Y8, Y1, Y1
-	VMOVUPS      attn_lo<>+0(SB), Y9
-	VMAXPS       Y1, Y9, Y1
-	VMOVAPS      Y1, Y9
-	VMOVUPS      attn_magic<>+0(SB), Y10
-	VFMADD132PS  attn_l2e<>+0(SB), Y10, Y9
-	VSUBPS       Y10, Y9, Y10
-	VMOVAPS      Y10, Y11
-	VFMADD132PS  attn_nln2hi<>+0(SB), Y1, Y11
-	VFMADD231PS  attn_nln2lo<>+0(SB), Y10, Y11
-	VMOVUPS      attn_c6<>+0(SB), Y1
-	VFMADD213PS  attn_c5<>+0(SB), Y11, Y1
-	VFMADD213PS  attn_c4<>+0(SB), Y11, Y1
-	VFMADD213PS  attn_c3<>+0(SB), Y11, Y1
-	VFMADD213PS  attn_c2<>+0(SB), Y11, Y1
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y1
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y1
-	VPSUBD       attn_magicbits<>+0(SB), Y9, Y9
-	VPSRAD       $0x01, Y9, Y10
-	VPSUBD       Y10, Y9, Y9
-	VPADDD       attn_bias<>+0(SB), Y10, Y10
-	VPADDD       attn_bias<>+0(SB), Y9, Y9
-	VPSLLD       $0x17, Y10, Y10
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y10, Y1, Y1
-	VMULPS       Y9, Y1, Y1
-	VMOVUPS      Y1, (AX)
-	VSUBPS       Y8, Y2, Y2
-	VMOVUPS      attn_lo<>+0(SB), Y9
-	VMAXPS       Y2, Y9, Y2
-	VMOVAPS      Y2, Y9
-	VMOVUPS      attn_magic<>+0(SB), Y10
-	VFMADD132PS  attn_l2e<>+0(SB), Y10, Y9
-	VSUBPS       Y10, Y9, Y10
-	VMOVAPS      Y10, Y11
-	VFMADD132PS  attn_nln2hi<>+0(SB), Y2, Y11
-	VFMADD231PS  attn_nln2lo<>+0(SB), Y10, Y11
-	VMOVUPS      attn_c6<>+0(SB), Y2
-	VFMADD213PS  attn_c5<>+0(SB), Y11, Y2
-	VFMADD213PS  attn_c4<>+0(SB), Y11, Y2
-	VFMADD213PS  attn_c3<>+0(SB), Y11, Y2
-	VFMADD213PS  attn_c2<>+0(SB), Y11, Y2
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y2
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y2
-	VPSUBD       attn_magicbits<>+0(SB), Y9, Y9
-	VPSRAD       $0x01, Y9, Y10
-	VPSUBD       Y10, Y9, Y9
-	VPADDD       attn_bias<>+0(SB), Y10, Y10
-	VPADDD       attn_bias<>+0(SB), Y9, Y9
-	VPSLLD       $0x17, Y10, Y10
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y10, Y2, Y2
-	VMULPS       Y9, Y2, Y2
-	VMOVUPS      Y2, 32(AX)
-	VSUBPS       Y8, Y3, Y3
-	VMOVUPS      attn_lo<>+0(SB), Y9
-	VMAXPS       Y3, Y9, Y3
-	VMOVAPS      Y3, Y9
-	VMOVUPS      attn_magic<>+0(SB), Y10
-	VFMADD132PS  attn_l2e<>+0(SB), Y10, Y9
-	VSUBPS       Y10, Y9, Y10
-	VMOVAPS      Y10, Y11
-	VFMADD132PS  attn_nln2hi<>+0(SB), Y3, Y11
-	VFMADD231PS  attn_nln2lo<>+0(SB), Y10, Y11
-	VMOVUPS      attn_c6<>+0(SB), Y3
-	VFMADD213PS  attn_c5<>+0(SB), Y11, Y3
-	VFMADD213PS  attn_c4<>+0(SB), Y11, Y3
-	VFMADD213PS  attn_c3<>+0(SB), Y11, Y3
-	VFMADD213PS  attn_c2<>+0(SB), Y11, Y3
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y3
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y3
-	VPSUBD       attn_magicbits<>+0(SB), Y9, Y9
-	VPSRAD       $0x01, Y9, Y10
-	VPSUBD       Y10, Y9, Y9
-	VPADDD       attn_bias<>+0(SB), Y10, Y10
-	VPADDD       attn_bias<>+0(SB), Y9, Y9
-	VPSLLD       $0x17, Y10, Y10
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y10, Y3, Y3
-	VMULPS       Y9, Y3, Y3
-	VMOVUPS      Y3, 64(AX)
-	VSUBPS       Y8, Y4, Y4
-	VMOVUPS      attn_lo<>+0(SB), Y9
-	VMAXPS       Y4, Y9, Y4
-	VMOVAPS      Y4, Y9
-	VMOVUPS      attn_magic<>+0(SB), Y10
-	VFMADD132PS  attn_l2e<>+0(SB), Y10, Y9
-	VSUBPS       Y10, Y9, Y10
-	VMOVAPS      Y10, Y11
-	VFMADD132PS  attn_nln2hi<>+0(SB), Y4, Y11
-	VFMADD231PS  attn_nln2lo<>+0(SB), Y10, Y11
-	VMOVUPS      attn_c6<>+0(SB), Y4
-	VFMADD213PS  attn_c5<>+0(SB), Y11, Y4
-	VFMADD213PS  attn_c4<>+0(SB), Y11, Y4
-	VFMADD213PS  attn_c3<>+0(SB), Y11, Y4
-	VFMADD213PS  attn_c2<>+0(SB), Y11, Y4
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y4
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y4
-	VPSUBD       attn_magicbits<>+0(SB), Y9, Y9
-	VPSRAD       $0x01, Y9, Y10
-	VPSUBD       Y10, Y9, Y9
-	VPADDD       attn_bias<>+0(SB), Y10, Y10
-	VPADDD       attn_bias<>+0(SB), Y9, Y9
-	VPSLLD       $0x17, Y10, Y10
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y10, Y4, Y4
-	VMULPS       Y9, Y4, Y4
-	VMOVUPS      Y4, 96(AX)
-	VSUBPS       Y8, Y5, Y5
-	VMOVUPS      attn_lo<>+0(SB), Y9
-	VMAXPS       Y5, Y9, Y5
-	VMOVAPS      Y5, Y9
-	VMOVUPS      attn_magic<>+0(SB), Y10
-	VFMADD132PS  attn_l2e<>+0(SB), Y10, Y9
-	VSUBPS       Y10, Y9, Y10
-	VMOVAPS      Y10, Y11
-	VFMADD132PS  attn_nln2hi<>+0(SB), Y5, Y11
-	VFMADD231PS  attn_nln2lo<>+0(SB), Y10, Y11
+	VMOVUPS      Y1, (BX)
+	VMOVUPS      Y2, 32(BX)
+	VMOVUPS      Y3, 64(BX)
+	VMOVUPS      Y4, 96(BX)
+	VMOVUPS      Y5, 128(BX)
+	VMOVUPS      Y6, 160(BX)
+	VMOVUPS      Y7, 192(BX)
+	VMOVUPS      Y0, 224(BX)
+	VMAXPS       Y1, Y2, Y1
+	VMAXPS       Y3, Y4, Y2
+	VMAXPS       Y1, Y2, Y1
+	VMAXPS       Y5, Y6, Y2
+	VMAXPS       Y1, Y2, Y1
+	VMAXPS       Y7, Y0, Y2
+	VMAXPS       Y1, Y2, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VMAXPS       X0, X1, X1
+	VPERMILPS    $0x0e, X1, X0
+	VMAXPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VMAXPS       X0, X1, X1
+	VMOVSS       X1, 128(SI)
+	ADDQ         $0x00000100, BX
+	ADDQ         $0x00000004, SI
+	DECQ         DI
+	JNE          max
+	MOVQ         AX, BX
+	MOVQ         CX, SI
+	MOVQ         DX, DI
+
+exp:
+	VBROADCASTSS 128(SI), Y0
+	VMOVUPS      (BX), Y1
+	VSUBPS       Y0, Y1, Y1
+	VMOVUPS      32(BX), Y2
+	VSUBPS       Y0, Y2, Y2
+	VMOVUPS      64(BX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      96(BX), Y4
+	VSUBPS       Y0, Y4, Y4
+	VMOVUPS      attn_lo<>+0(SB), Y0
+	VMOVUPS      attn_magic<>+0(SB), Y5
+	VMAXPS       Y1, Y0, Y1
+	VMAXPS       Y2, Y0, Y2
+	VMAXPS       Y3, Y0, Y3
+	VMAXPS       Y4, Y0, Y4
+	VMOVAPS      Y1, Y0
+	VMOVAPS      Y2, Y6
+	VMOVAPS      Y3, Y7
+	VMOVAPS      Y4, Y8
+	VFMADD132PS  attn_l2e<>+0(SB), Y5, Y0
+	VFMADD132PS  attn_l2e<>+0(SB), Y5, Y6
+	VFMADD132PS  attn_l2e<>+0(SB), Y5, Y7
+	VFMADD132PS  attn_l2e<>+0(SB), Y5, Y8
+	VSUBPS       Y5, Y0, Y9
+	VSUBPS       Y5, Y6, Y10
+	VSUBPS       Y5, Y7, Y11
+	VSUBPS       Y5, Y8, Y5
+	VFMADD231PS  attn_nln2hi<>+0(SB), Y9, Y1
+	VFMADD231PS  attn_nln2hi<>+0(SB), Y10, Y2
+	VFMADD231PS  attn_nln2hi<>+0(SB), Y11, Y3
+	VFMADD231PS  attn_nln2hi<>+0(SB), Y5, Y4
+	VFMADD231PS  attn_nln2lo<>+0(SB), Y9, Y1
+	VFMADD231PS  attn_nln2lo<>+0(SB), Y10, Y2
+	VFMADD231PS  attn_nln2lo<>+0(SB), Y11, Y3
+	VFMADD231PS  attn_nln2lo<>+0(SB), Y5, Y4
 	VMOVUPS      attn_c6<>+0(SB), Y5
-	VFMADD213PS  attn_c5<>+0(SB), Y11, Y5
-	VFMADD213PS  attn_c4<>+0(SB), Y11, Y5
-	VFMADD213PS  attn_c3<>+0(SB), Y11, Y5
-	VFMADD213PS  attn_c2<>+0(SB), Y11, Y5
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y5
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y5
-	VPSUBD       attn_magicbits<>+0(SB), Y9, Y9
-	VPSRAD       $0x01, Y9, Y10
-	VPSUBD       Y10, Y9, Y9
-	VPADDD       attn_bias<>+0(SB), Y10, Y10
-	VPADDD       attn_bias<>+0(SB), Y9, Y9
-	VPSLLD       $0x17, Y10, Y10
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y10, Y5, Y5
-	VMULPS       Y9, Y5, Y5
-	VMOVUPS      Y5, 128(AX)
-	VSUBPS       Y8, Y6, Y6
-	VMOVUPS      attn_lo<>+0(SB), Y9
-	VMAXPS       Y6, Y9, Y6
-	VMOVAPS      Y6, Y9
-	VMOVUPS      attn_magic<>+0(SB), Y10
-	VFMADD132PS  attn_l2e<>+0(SB), Y10, Y9
-	VSUBPS       Y10, Y9, Y10
-	VMOVAPS      Y10, Y11
-	VFMADD132PS  attn_nln2hi<>+0(SB), Y6, Y11
-	VFMADD231PS  attn_nln2lo<>+0(SB), Y10, Y11
-	VMOVUPS      attn_c6<>+0(SB), Y6
-	VFMADD213PS  attn_c5<>+0(SB), Y11, Y6
-	VFMADD213PS  attn_c4<>+0(SB), Y11, Y6
-	VFMADD213PS  attn_c3<>+0(SB), Y11, Y6
-	VFMADD213PS  attn_c2<>+0(SB), Y11, Y6
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y6
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y6
-	VPSUBD       attn_magicbits<>+0(SB), Y9, Y9
-	VPSRAD       $0x01, Y9, Y10
-	VPSUBD       Y10, Y9, Y9
-	VPADDD       attn_bias<>+0(SB), Y10, Y10
-	VPADDD       attn_bias<>+0(SB), Y9, Y9
-	VPSLLD       $0x17, Y10, Y10
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y10, Y6, Y6
-	VMULPS       Y9, Y6, Y6
-	VMOVUPS      Y6, 160(AX)
-	VSUBPS       Y8, Y7, Y7
-	VMOVUPS      attn_lo<>+0(SB), Y9
-	VMAXPS       Y7, Y9, Y7
-	VMOVAPS      Y7, Y9
-	VMOVUPS      attn_magic<>+0(SB), Y10
-	VFMADD132PS  attn_l2e<>+0(SB), Y10, Y9
-	VSUBPS       Y10, Y9, Y10
-	VMOVAPS      Y10, Y11
-	VFMADD132PS  attn_nln2hi<>+0(SB), Y7, Y11
-	VFMADD231PS  attn_nln2lo<>+0(SB), Y10, Y11
-	VMOVUPS      attn_c6<>+0(SB), Y7
-	VFMADD213PS  attn_c5<>+0(SB), Y11, Y7
-	VFMADD213PS  attn_c4<>+0(SB), Y11, Y7
-	VFMADD213PS  attn_c3<>+0(SB), Y11, Y7
-	VFMADD213PS  attn_c2<>+0(SB), Y11, Y7
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y7
-	VFMADD213PS  attn_one<>+0(SB), Y11, Y7
-	VPSUBD       attn_magicbits<>+0(SB), Y9, Y9
-	VPSRAD       $0x01, Y9, Y10
-	VPSUBD       Y10, Y9, Y9
-	VPADDD       attn_bias<>+0(SB), Y10, Y10
-	VPADDD       attn_bias<>+0(SB), Y9, Y9
-	VPSLLD       $0x17, Y10, Y10
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y10, Y7, Y7
-	VMULPS       Y9, Y7, Y7
-	VMOVUPS      Y7, 192(AX)
-	VSUBPS       Y8, Y0, Y0
-	VMOVUPS      attn_lo<>+0(SB), Y8
-	VMAXPS       Y0, Y8, Y0
-	VMOVAPS      Y0, Y8
-	VMOVUPS      attn_magic<>+0(SB), Y9
-	VFMADD132PS  attn_l2e<>+0(SB), Y9, Y8
-	VSUBPS       Y9, Y8, Y9
-	VMOVAPS      Y9, Y10
-	VFMADD132PS  attn_nln2hi<>+0(SB), Y0, Y10
-	VFMADD231PS  attn_nln2lo<>+0(SB), Y9, Y10
-	VMOVUPS      attn_c6<>+0(SB), Y0
-	VFMADD213PS  attn_c5<>+0(SB), Y10, Y0
-	VFMADD213PS  attn_c4<>+0(SB), Y10, Y0
-	VFMADD213PS  attn_c3<>+0(SB), Y10, Y0
-	VFMADD213PS  attn_c2<>+0(SB), Y10, Y0
-	VFMADD213PS  attn_one<>+0(SB), Y10, Y0
-	VFMADD213PS  attn_one<>+0(SB), Y10, Y0
+	VMOVUPS      attn_c6<>+0(SB), Y9
+	VMOVUPS      attn_c6<>+0(SB), Y10
+	VMOVUPS      attn_c6<>+0(SB), Y11
+	VFMADD213PS  attn_c5<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_c5<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_c5<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_c5<>+0(SB), Y4, Y11
+	VFMADD213PS  attn_c4<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_c4<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_c4<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_c4<>+0(SB), Y4, Y11
+	VFMADD213PS  attn_c3<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_c3<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_c3<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_c3<>+0(SB), Y4, Y11
+	VFMADD213PS  attn_c2<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_c2<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_c2<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_c2<>+0(SB), Y4, Y11
+	VFMADD213PS  attn_one<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_one<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_one<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_one<>+0(SB), Y4, Y11
+	VFMADD213PS  attn_one<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_one<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_one<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_one<>+0(SB), Y4, Y11
+	VPSUBD       attn_magicbits<>+0(SB), Y0, Y0
+	VPSUBD       attn_magicbits<>+0(SB), Y6, Y6
+	VPSUBD       attn_magicbits<>+0(SB), Y7, Y7
 	VPSUBD       attn_magicbits<>+0(SB), Y8, Y8
-	VPSRAD       $0x01, Y8, Y9
-	VPSUBD       Y9, Y8, Y8
-	VPADDD       attn_bias<>+0(SB), Y9, Y9
-	VPADDD       attn_bias<>+0(SB), Y8, Y8
-	VPSLLD       $0x17, Y9, Y9
+	VPSRAD       $0x01, Y0, Y1
+	VPSRAD       $0x01, Y6, Y2
+	VPSRAD       $0x01, Y7, Y3
+	VPSRAD       $0x01, Y8, Y4
+	VPSUBD       Y1, Y0, Y0
+	VPSUBD       Y2, Y6, Y6
+	VPSUBD       Y3, Y7, Y7
+	VPSUBD       Y4, Y8, Y8
+	VPSLLD       $0x17, Y1, Y1
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y0, Y0
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
 	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y9, Y0, Y0
-	VMULPS       Y8, Y0, Y0
-	VMOVUPS      Y0, 224(AX)
+	VMULPS       Y1, Y5, Y5
+	VMULPS       Y2, Y9, Y9
+	VMULPS       Y3, Y10, Y10
+	VMULPS       Y4, Y11, Y11
+	VMULPS       Y0, Y5, Y1
+	VMULPS       Y6, Y9, Y2
+	VMULPS       Y7, Y10, Y3
+	VMULPS       Y8, Y11, Y4
+	VMOVUPS      Y1, (BX)
+	VMOVUPS      Y2, 32(BX)
+	VMOVUPS      Y3, 64(BX)
+	VMOVUPS      Y4, 96(BX)
+	VBROADCASTSS 128(SI), Y0
+	VMOVUPS      128(BX), Y1
+	VSUBPS       Y0, Y1, Y1
+	VMOVUPS      160(BX), Y2
+	VSUBPS       Y0, Y2, Y2
+	VMOVUPS      192(BX), Y3
+	VSUBPS       Y0, Y3, Y3
+	VMOVUPS      224(BX), Y4
+	VSUBPS       Y0, Y4, Y4
+	VMOVUPS      attn_lo<>+0(SB), Y0
+	VMOVUPS      attn_magic<>+0(SB), Y5
+	VMAXPS       Y1, Y0, Y1
+	VMAXPS       Y2, Y0, Y2
+	VMAXPS       Y3, Y0, Y3
+	VMAXPS       Y4, Y0, Y4
+	VMOVAPS      Y1, Y0
+	VMOVAPS      Y2, Y6
+	VMOVAPS      Y3, Y7
+	VMOVAPS      Y4, Y8
+	VFMADD132PS  attn_l2e<>+0(SB), Y5, Y0
+	VFMADD132PS  attn_l2e<>+0(SB), Y5, Y6
+	VFMADD132PS  attn_l2e<>+0(SB), Y5, Y7
+	VFMADD132PS  attn_l2e<>+0(SB), Y5, Y8
+	VSUBPS       Y5, Y0, Y9
+	VSUBPS       Y5, Y6, Y10
+	VSUBPS       Y5, Y7, Y11
+	VSUBPS       Y5, Y8, Y5
+	VFMADD231PS  attn_nln2hi<>+0(SB), Y9, Y1
+	VFMADD231PS  attn_nln2hi<>+0(SB), Y10, Y2
+	VFMADD231PS  attn_nln2hi<>+0(SB), Y11, Y3
+	VFMADD231PS  attn_nln2hi<>+0(SB), Y5, Y4
+	VFMADD231PS  attn_nln2lo<>+0(SB), Y9, Y1
+	VFMADD231PS  attn_nln2lo<>+0(SB), Y10, Y2
+	VFMADD231PS  attn_nln2lo<>+0(SB), Y11, Y3
+	VFMADD231PS  attn_nln2lo<>+0(SB), Y5, Y4
+	VMOVUPS      attn_c6<>+0(SB), Y5
+	VMOVUPS      attn_c6<>+0(SB), Y9
+	VMOVUPS      attn_c6<>+0(SB), Y10
+	VMOVUPS      attn_c6<>+0(SB), Y11
+	VFMADD213PS  attn_c5<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_c5<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_c5<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_c5<>+0(SB), Y4, Y11
+	VFMADD213PS  attn_c4<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_c4<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_c4<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_c4<>+0(SB), Y4, Y11
+	VFMADD213PS  attn_c3<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_c3<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_c3<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_c3<>+0(SB), Y4, Y11
+	VFMADD213PS  attn_c2<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_c2<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_c2<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_c2<>+0(SB), Y4, Y11
+	VFMADD213PS  attn_one<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_one<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_one<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_one<>+0(SB), Y4, Y11
+	VFMADD213PS  attn_one<>+0(SB), Y1, Y5
+	VFMADD213PS  attn_one<>+0(SB), Y2, Y9
+	VFMADD213PS  attn_one<>+0(SB), Y3, Y10
+	VFMADD213PS  attn_one<>+0(SB), Y4, Y11
+	VPSUBD       attn_magicbits<>+0(SB), Y0, Y0
+	VPSUBD       attn_magicbits<>+0(SB), Y6, Y6
+	VPSUBD       attn_magicbits<>+0(SB), Y7, Y7
+	VPSUBD       attn_magicbits<>+0(SB), Y8, Y8
+	VPSRAD       $0x01, Y0, Y1
+	VPSRAD       $0x01, Y6, Y2
+	VPSRAD       $0x01, Y7, Y3
+	VPSRAD       $0x01, Y8, Y4
+	VPSUBD       Y1, Y0, Y0
+	VPSUBD       Y2, Y6, Y6
+	VPSUBD       Y3, Y7, Y7
+	VPSUBD       Y4, Y8, Y8
+	VPSLLD       $0x17, Y1, Y1
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y0, Y0
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y1, Y5, Y5
+	VMULPS       Y2, Y9, Y9
+	VMULPS       Y3, Y10, Y10
+	VMULPS       Y4, Y11, Y11
+	VMULPS       Y0, Y5, Y1
+	VMULPS       Y6, Y9, Y2
+	VMULPS       Y7, Y10, Y3
+	VMULPS       Y8, Y11, Y4
+	VMOVUPS      Y1, 128(BX)
+	VMOVUPS      Y2, 160(BX)
+	VMOVUPS      Y3, 192(BX)
+	VMOVUPS      Y4, 224(BX)
 
 	// l_b: slot j and j+32 share a lane, then the tree
-	VADDPS       Y5, Y1, Y1
-	VADDPS       Y6, Y2, Y2
-	VADDPS       Y7, Y3, Y3
-	VADDPS       Y0, Y4, Y4
+	VADDPS       (BX), Y1, Y1
+	VADDPS       32(BX), Y2, Y2
+	VADDPS       64(BX), Y3, Y3
+	VADDPS       96(BX), Y4, Y4
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y2, Y1, Y1
@@ -4434,11 +4425,11 @@ all:
 	VADDPS       X0, X1, X1
 	VMOVSHDUP    X1, X0
 	VADDPS       X0, X1, X1
-	VMOVSS       X1, 160(BX)
-	ADDQ         $0x00000100, AX
-	ADDQ         $0x00000004, BX
-	DECQ         SI
-	JNE          row
+	VMOVSS       X1, 160(SI)
+	ADDQ         $0x00000100, BX
+	ADDQ         $0x00000004, SI
+	DECQ         DI
+	JNE          exp
 	MOVQ         $0x00000008, AX
 	CMPQ         DX, AX
 	CMOVQLT      DX, AX
@@ -4454,55 +4445,47 @@ all:
 	VSUBPS       Y5, Y1, Y1
 	VSUBPS       Y5, Y2, Y2
 	VMOVUPS      attn_lo<>+0(SB), Y5
+	VMOVUPS      attn_magic<>+0(SB), Y6
 	VMAXPS       Y1, Y5, Y1
-	VMOVAPS      Y1, Y5
-	VMOVUPS      attn_magic<>+0(SB), Y6
-	VFMADD132PS  attn_l2e<>+0(SB), Y6, Y5
-	VSUBPS       Y6, Y5, Y6
-	VMOVAPS      Y6, Y7
-	VFMADD132PS  attn_nln2hi<>+0(SB), Y1, Y7
-	VFMADD231PS  attn_nln2lo<>+0(SB), Y6, Y7
-	VMOVUPS      attn_c6<>+0(SB), Y1
-	VFMADD213PS  attn_c5<>+0(SB), Y7, Y1
-	VFMADD213PS  attn_c4<>+0(SB), Y7, Y1
-	VFMADD213PS  attn_c3<>+0(SB), Y7, Y1
-	VFMADD213PS  attn_c2<>+0(SB), Y7, Y1
-	VFMADD213PS  attn_one<>+0(SB), Y7, Y1
-	VFMADD213PS  attn_one<>+0(SB), Y7, Y1
-	VPSUBD       attn_magicbits<>+0(SB), Y5, Y5
-	VPSRAD       $0x01, Y5, Y6
-	VPSUBD       Y6, Y5, Y5
-	VPADDD       attn_bias<>+0(SB), Y6, Y6
-	VPADDD       attn_bias<>+0(SB), Y5, Y5
-	VPSLLD       $0x17, Y6, Y6
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y6, Y1, Y1
-	VMULPS       Y5, Y1, Y1
-	VMOVUPS      attn_lo<>+0(SB), Y5
 	VMAXPS       Y2, Y5, Y2
-	VMOVAPS      Y2, Y5
-	VMOVUPS      attn_magic<>+0(SB), Y6
+	VMOVAPS      Y1, Y5
+	VMOVAPS      Y2, Y7
 	VFMADD132PS  attn_l2e<>+0(SB), Y6, Y5
-	VSUBPS       Y6, Y5, Y6
-	VMOVAPS      Y6, Y7
-	VFMADD132PS  attn_nln2hi<>+0(SB), Y2, Y7
-	VFMADD231PS  attn_nln2lo<>+0(SB), Y6, Y7
-	VMOVUPS      attn_c6<>+0(SB), Y2
-	VFMADD213PS  attn_c5<>+0(SB), Y7, Y2
-	VFMADD213PS  attn_c4<>+0(SB), Y7, Y2
-	VFMADD213PS  attn_c3<>+0(SB), Y7, Y2
-	VFMADD213PS  attn_c2<>+0(SB), Y7, Y2
-	VFMADD213PS  attn_one<>+0(SB), Y7, Y2
-	VFMADD213PS  attn_one<>+0(SB), Y7, Y2
+	VFMADD132PS  attn_l2e<>+0(SB), Y6, Y7
+	VSUBPS       Y6, Y5, Y8
+	VSUBPS       Y6, Y7, Y6
+	VFMADD231PS  attn_nln2hi<>+0(SB), Y8, Y1
+	VFMADD231PS  attn_nln2hi<>+0(SB), Y6, Y2
+	VFMADD231PS  attn_nln2lo<>+0(SB), Y8, Y1
+	VFMADD231PS  attn_nln2lo<>+0(SB), Y6, Y2
+	VMOVUPS      attn_c6<>+0(SB), Y6
+	VMOVUPS      attn_c6<>+0(SB), Y8
+	VFMADD213PS  attn_c5<>+0(SB), Y1, Y6
+	VFMADD213PS  attn_c5<>+0(SB), Y2, Y8
+	VFMADD213PS  attn_c4<>+0(SB), Y1, Y6
+	VFMADD213PS  attn_c4<>+0(SB), Y2, Y8
+	VFMADD213PS  attn_c3<>+0(SB), Y1, Y6
+	VFMADD213PS  attn_c3<>+0(SB), Y2, Y8
+	VFMADD213PS  attn_c2<>+0(SB), Y1, Y6
+	VFMADD213PS  attn_c2<>+0(SB), Y2, Y8
+	VFMADD213PS  attn_one<>+0(SB), Y1, Y6
+	VFMADD213PS  attn_one<>+0(SB), Y2, Y8
+	VFMADD213PS  attn_one<>+0(SB), Y1, Y6
+	VFMADD213PS  attn_one<>+0(SB), Y2, Y8
 	VPSUBD       attn_magicbits<>+0(SB), Y5, Y5
-	VPSRAD       $0x01, Y5, Y6
-	VPSUBD       Y6, Y5, Y5
-	VPADDD       attn_bias<>+0(SB), Y6, Y6
-	VPADDD       attn_bias<>+0(SB), Y5, Y5
-	VPSLLD       $0x17, Y6, Y6
+	VPSUBD       attn_magicbits<>+0(SB), Y7, Y7
+	VPSRAD       $0x01, Y5, Y1
+	VPSRAD       $0x01, Y7, Y2
+	VPSUBD       Y1, Y5, Y5
+	VPSUBD       Y2, Y7, Y7
+	VPSLLD       $0x17, Y1, Y1
+	VPSLLD       $0x17, Y2, Y2
 	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y6, Y2, Y2
-	VMULPS       Y5, Y2, Y2
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y1, Y6, Y6
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y5, Y6, Y1
+	VMULPS       Y7, Y8, Y2
 	VMASKMOVPS   Y1, Y0, 64(CX)
 	VMASKMOVPS   Y2, Y0, 96(CX)
 	VMULPS       Y1, Y3, Y3
@@ -4697,25 +4680,15 @@ DATA attn_ninf<>+24(SB)/4, $0xff800000
 DATA attn_ninf<>+28(SB)/4, $0xff800000
 GLOBL attn_ninf<>(SB), RODATA|NOPTR, $32
 
-DATA attn_magicbits<>+0(SB)/4, $0x4b400000
-DATA attn_magicbits<>+4(SB)/4, $0x4b400000
-DATA attn_magicbits<>+8(SB)/4, $0x4b400000
-DATA attn_magicbits<>+12(SB)/4, $0x4b400000
-DATA attn_magicbits<>+16(SB)/4, $0x4b400000
-DATA attn_magicbits<>+20(SB)/4, $0x4b400000
-DATA attn_magicbits<>+24(SB)/4, $0x4b400000
-DATA attn_magicbits<>+28(SB)/4, $0x4b400000
+DATA attn_magicbits<>+0(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+4(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+8(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+12(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+16(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+20(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+24(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+28(SB)/4, $0x4b3fff02
 GLOBL attn_magicbits<>(SB), RODATA|NOPTR, $32
-
-DATA attn_bias<>+0(SB)/4, $0x0000007f
-DATA attn_bias<>+4(SB)/4, $0x0000007f
-DATA attn_bias<>+8(SB)/4, $0x0000007f
-DATA attn_bias<>+12(SB)/4, $0x0000007f
-DATA attn_bias<>+16(SB)/4, $0x0000007f
-DATA attn_bias<>+20(SB)/4, $0x0000007f
-DATA attn_bias<>+24(SB)/4, $0x0000007f
-DATA attn_bias<>+28(SB)/4, $0x0000007f
-GLOBL attn_bias<>(SB), RODATA|NOPTR, $32
 
 // func foldAVX2(st []float32, rows int)
 // Requires: AVX, AVX2, CMOV, FMA3
@@ -4737,55 +4710,47 @@ TEXT ·foldAVX2(SB), NOSPLIT, $0-32
 	VSUBPS      Y5, Y1, Y1
 	VSUBPS      Y5, Y2, Y2
 	VMOVUPS     attn_lo<>+0(SB), Y5
+	VMOVUPS     attn_magic<>+0(SB), Y6
 	VMAXPS      Y1, Y5, Y1
-	VMOVAPS     Y1, Y5
-	VMOVUPS     attn_magic<>+0(SB), Y6
-	VFMADD132PS attn_l2e<>+0(SB), Y6, Y5
-	VSUBPS      Y6, Y5, Y6
-	VMOVAPS     Y6, Y7
-	VFMADD132PS attn_nln2hi<>+0(SB), Y1, Y7
-	VFMADD231PS attn_nln2lo<>+0(SB), Y6, Y7
-	VMOVUPS     attn_c6<>+0(SB), Y1
-	VFMADD213PS attn_c5<>+0(SB), Y7, Y1
-	VFMADD213PS attn_c4<>+0(SB), Y7, Y1
-	VFMADD213PS attn_c3<>+0(SB), Y7, Y1
-	VFMADD213PS attn_c2<>+0(SB), Y7, Y1
-	VFMADD213PS attn_one<>+0(SB), Y7, Y1
-	VFMADD213PS attn_one<>+0(SB), Y7, Y1
-	VPSUBD      attn_magicbits<>+0(SB), Y5, Y5
-	VPSRAD      $0x01, Y5, Y6
-	VPSUBD      Y6, Y5, Y5
-	VPADDD      attn_bias<>+0(SB), Y6, Y6
-	VPADDD      attn_bias<>+0(SB), Y5, Y5
-	VPSLLD      $0x17, Y6, Y6
-	VPSLLD      $0x17, Y5, Y5
-	VMULPS      Y6, Y1, Y1
-	VMULPS      Y5, Y1, Y1
-	VMOVUPS     attn_lo<>+0(SB), Y5
 	VMAXPS      Y2, Y5, Y2
-	VMOVAPS     Y2, Y5
-	VMOVUPS     attn_magic<>+0(SB), Y6
+	VMOVAPS     Y1, Y5
+	VMOVAPS     Y2, Y7
 	VFMADD132PS attn_l2e<>+0(SB), Y6, Y5
-	VSUBPS      Y6, Y5, Y6
-	VMOVAPS     Y6, Y7
-	VFMADD132PS attn_nln2hi<>+0(SB), Y2, Y7
-	VFMADD231PS attn_nln2lo<>+0(SB), Y6, Y7
-	VMOVUPS     attn_c6<>+0(SB), Y2
-	VFMADD213PS attn_c5<>+0(SB), Y7, Y2
-	VFMADD213PS attn_c4<>+0(SB), Y7, Y2
-	VFMADD213PS attn_c3<>+0(SB), Y7, Y2
-	VFMADD213PS attn_c2<>+0(SB), Y7, Y2
-	VFMADD213PS attn_one<>+0(SB), Y7, Y2
-	VFMADD213PS attn_one<>+0(SB), Y7, Y2
+	VFMADD132PS attn_l2e<>+0(SB), Y6, Y7
+	VSUBPS      Y6, Y5, Y8
+	VSUBPS      Y6, Y7, Y6
+	VFMADD231PS attn_nln2hi<>+0(SB), Y8, Y1
+	VFMADD231PS attn_nln2hi<>+0(SB), Y6, Y2
+	VFMADD231PS attn_nln2lo<>+0(SB), Y8, Y1
+	VFMADD231PS attn_nln2lo<>+0(SB), Y6, Y2
+	VMOVUPS     attn_c6<>+0(SB), Y6
+	VMOVUPS     attn_c6<>+0(SB), Y8
+	VFMADD213PS attn_c5<>+0(SB), Y1, Y6
+	VFMADD213PS attn_c5<>+0(SB), Y2, Y8
+	VFMADD213PS attn_c4<>+0(SB), Y1, Y6
+	VFMADD213PS attn_c4<>+0(SB), Y2, Y8
+	VFMADD213PS attn_c3<>+0(SB), Y1, Y6
+	VFMADD213PS attn_c3<>+0(SB), Y2, Y8
+	VFMADD213PS attn_c2<>+0(SB), Y1, Y6
+	VFMADD213PS attn_c2<>+0(SB), Y2, Y8
+	VFMADD213PS attn_one<>+0(SB), Y1, Y6
+	VFMADD213PS attn_one<>+0(SB), Y2, Y8
+	VFMADD213PS attn_one<>+0(SB), Y1, Y6
+	VFMADD213PS attn_one<>+0(SB), Y2, Y8
 	VPSUBD      attn_magicbits<>+0(SB), Y5, Y5
-	VPSRAD      $0x01, Y5, Y6
-	VPSUBD      Y6, Y5, Y5
-	VPADDD      attn_bias<>+0(SB), Y6, Y6
-	VPADDD      attn_bias<>+0(SB), Y5, Y5
-	VPSLLD      $0x17, Y6, Y6
+	VPSUBD      attn_magicbits<>+0(SB), Y7, Y7
+	VPSRAD      $0x01, Y5, Y1
+	VPSRAD      $0x01, Y7, Y2
+	VPSUBD      Y1, Y5, Y5
+	VPSUBD      Y2, Y7, Y7
+	VPSLLD      $0x17, Y1, Y1
+	VPSLLD      $0x17, Y2, Y2
 	VPSLLD      $0x17, Y5, Y5
-	VMULPS      Y6, Y2, Y2
-	VMULPS      Y5, Y2, Y2
+	VPSLLD      $0x17, Y7, Y7
+	VMULPS      Y1, Y6, Y6
+	VMULPS      Y2, Y8, Y8
+	VMULPS      Y5, Y6, Y1
+	VMULPS      Y7, Y8, Y2
 	VMASKMOVPS  Y1, Y0, 64(AX)
 	VMASKMOVPS  Y2, Y0, 96(AX)
 	VMULPS      Y1, Y3, Y3
@@ -4883,30 +4848,27 @@ vector:
 	VMOVUPS     (AX), Y2
 	VSUBPS      Y0, Y2, Y2
 	VMOVUPS     attn_lo<>+0(SB), Y3
+	VMOVUPS     attn_magic<>+0(SB), Y4
 	VMAXPS      Y2, Y3, Y2
 	VMOVAPS     Y2, Y3
-	VMOVUPS     attn_magic<>+0(SB), Y4
 	VFMADD132PS attn_l2e<>+0(SB), Y4, Y3
 	VSUBPS      Y4, Y3, Y4
-	VMOVAPS     Y4, Y5
-	VFMADD132PS attn_nln2hi<>+0(SB), Y2, Y5
-	VFMADD231PS attn_nln2lo<>+0(SB), Y4, Y5
-	VMOVUPS     attn_c6<>+0(SB), Y2
-	VFMADD213PS attn_c5<>+0(SB), Y5, Y2
-	VFMADD213PS attn_c4<>+0(SB), Y5, Y2
-	VFMADD213PS attn_c3<>+0(SB), Y5, Y2
-	VFMADD213PS attn_c2<>+0(SB), Y5, Y2
-	VFMADD213PS attn_one<>+0(SB), Y5, Y2
-	VFMADD213PS attn_one<>+0(SB), Y5, Y2
+	VFMADD231PS attn_nln2hi<>+0(SB), Y4, Y2
+	VFMADD231PS attn_nln2lo<>+0(SB), Y4, Y2
+	VMOVUPS     attn_c6<>+0(SB), Y4
+	VFMADD213PS attn_c5<>+0(SB), Y2, Y4
+	VFMADD213PS attn_c4<>+0(SB), Y2, Y4
+	VFMADD213PS attn_c3<>+0(SB), Y2, Y4
+	VFMADD213PS attn_c2<>+0(SB), Y2, Y4
+	VFMADD213PS attn_one<>+0(SB), Y2, Y4
+	VFMADD213PS attn_one<>+0(SB), Y2, Y4
 	VPSUBD      attn_magicbits<>+0(SB), Y3, Y3
-	VPSRAD      $0x01, Y3, Y4
-	VPSUBD      Y4, Y3, Y3
-	VPADDD      attn_bias<>+0(SB), Y4, Y4
-	VPADDD      attn_bias<>+0(SB), Y3, Y3
-	VPSLLD      $0x17, Y4, Y4
+	VPSRAD      $0x01, Y3, Y2
+	VPSUBD      Y2, Y3, Y3
+	VPSLLD      $0x17, Y2, Y2
 	VPSLLD      $0x17, Y3, Y3
-	VMULPS      Y4, Y2, Y2
-	VMULPS      Y3, Y2, Y2
+	VMULPS      Y2, Y4, Y4
+	VMULPS      Y3, Y4, Y2
 	VMULPS      Y1, Y2, Y2
 	VMOVUPS     Y2, (AX)
 	ADDQ        $0x00000020, AX

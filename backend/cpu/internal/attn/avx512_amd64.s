@@ -6449,55 +6449,47 @@ exp:
 	VSUBPS        Y5, Y1, Y1
 	VSUBPS        Y5, Y2, Y2
 	VMOVUPS       attn_lo<>+0(SB), Y5
+	VMOVUPS       attn_magic<>+0(SB), Y6
 	VMAXPS        Y1, Y5, Y1
-	VMOVAPS       Y1, Y5
-	VMOVUPS       attn_magic<>+0(SB), Y6
-	VFMADD132PS   attn_l2e<>+0(SB), Y6, Y5
-	VSUBPS        Y6, Y5, Y6
-	VMOVAPS       Y6, Y7
-	VFMADD132PS   attn_nln2hi<>+0(SB), Y1, Y7
-	VFMADD231PS   attn_nln2lo<>+0(SB), Y6, Y7
-	VMOVUPS       attn_c6<>+0(SB), Y1
-	VFMADD213PS   attn_c5<>+0(SB), Y7, Y1
-	VFMADD213PS   attn_c4<>+0(SB), Y7, Y1
-	VFMADD213PS   attn_c3<>+0(SB), Y7, Y1
-	VFMADD213PS   attn_c2<>+0(SB), Y7, Y1
-	VFMADD213PS   attn_one<>+0(SB), Y7, Y1
-	VFMADD213PS   attn_one<>+0(SB), Y7, Y1
-	VPSUBD        attn_magicbits<>+0(SB), Y5, Y5
-	VPSRAD        $0x01, Y5, Y6
-	VPSUBD        Y6, Y5, Y5
-	VPADDD        attn_bias<>+0(SB), Y6, Y6
-	VPADDD        attn_bias<>+0(SB), Y5, Y5
-	VPSLLD        $0x17, Y6, Y6
-	VPSLLD        $0x17, Y5, Y5
-	VMULPS        Y6, Y1, Y1
-	VMULPS        Y5, Y1, Y1
-	VMOVUPS       attn_lo<>+0(SB), Y5
 	VMAXPS        Y2, Y5, Y2
-	VMOVAPS       Y2, Y5
-	VMOVUPS       attn_magic<>+0(SB), Y6
+	VMOVAPS       Y1, Y5
+	VMOVAPS       Y2, Y7
 	VFMADD132PS   attn_l2e<>+0(SB), Y6, Y5
-	VSUBPS        Y6, Y5, Y6
-	VMOVAPS       Y6, Y7
-	VFMADD132PS   attn_nln2hi<>+0(SB), Y2, Y7
-	VFMADD231PS   attn_nln2lo<>+0(SB), Y6, Y7
-	VMOVUPS       attn_c6<>+0(SB), Y2
-	VFMADD213PS   attn_c5<>+0(SB), Y7, Y2
-	VFMADD213PS   attn_c4<>+0(SB), Y7, Y2
-	VFMADD213PS   attn_c3<>+0(SB), Y7, Y2
-	VFMADD213PS   attn_c2<>+0(SB), Y7, Y2
-	VFMADD213PS   attn_one<>+0(SB), Y7, Y2
-	VFMADD213PS   attn_one<>+0(SB), Y7, Y2
+	VFMADD132PS   attn_l2e<>+0(SB), Y6, Y7
+	VSUBPS        Y6, Y5, Y8
+	VSUBPS        Y6, Y7, Y6
+	VFMADD231PS   attn_nln2hi<>+0(SB), Y8, Y1
+	VFMADD231PS   attn_nln2hi<>+0(SB), Y6, Y2
+	VFMADD231PS   attn_nln2lo<>+0(SB), Y8, Y1
+	VFMADD231PS   attn_nln2lo<>+0(SB), Y6, Y2
+	VMOVUPS       attn_c6<>+0(SB), Y6
+	VMOVUPS       attn_c6<>+0(SB), Y8
+	VFMADD213PS   attn_c5<>+0(SB), Y1, Y6
+	VFMADD213PS   attn_c5<>+0(SB), Y2, Y8
+	VFMADD213PS   attn_c4<>+0(SB), Y1, Y6
+	VFMADD213PS   attn_c4<>+0(SB), Y2, Y8
+	VFMADD213PS   attn_c3<>+0(SB), Y1, Y6
+	VFMADD213PS   attn_c3<>+0(SB), Y2, Y8
+	VFMADD213PS   attn_c2<>+0(SB), Y1, Y6
+	VFMADD213PS   attn_c2<>+0(SB), Y2, Y8
+	VFMADD213PS   attn_one<>+0(SB), Y1, Y6
+	VFMADD213PS   attn_one<>+0(SB), Y2, Y8
+	VFMADD213PS   attn_one<>+0(SB), Y1, Y6
+	VFMADD213PS   attn_one<>+0(SB), Y2, Y8
 	VPSUBD        attn_magicbits<>+0(SB), Y5, Y5
-	VPSRAD        $0x01, Y5, Y6
-	VPSUBD        Y6, Y5, Y5
-	VPADDD        attn_bias<>+0(SB), Y6, Y6
-	VPADDD        attn_bias<>+0(SB), Y5, Y5
-	VPSLLD        $0x17, Y6, Y6
+	VPSUBD        attn_magicbits<>+0(SB), Y7, Y7
+	VPSRAD        $0x01, Y5, Y1
+	VPSRAD        $0x01, Y7, Y2
+	VPSUBD        Y1, Y5, Y5
+	VPSUBD        Y2, Y7, Y7
+	VPSLLD        $0x17, Y1, Y1
+	VPSLLD        $0x17, Y2, Y2
 	VPSLLD        $0x17, Y5, Y5
-	VMULPS        Y6, Y2, Y2
-	VMULPS        Y5, Y2, Y2
+	VPSLLD        $0x17, Y7, Y7
+	VMULPS        Y1, Y6, Y6
+	VMULPS        Y2, Y8, Y8
+	VMULPS        Y5, Y6, Y1
+	VMULPS        Y7, Y8, Y2
 	VMASKMOVPS    Y1, Y0, 64(DX)
 	VMASKMOVPS    Y2, Y0, 96(DX)
 	VMULPS        Y1, Y3, Y3
@@ -6644,25 +6636,15 @@ DATA attn_slide<>+56(SB)/4, $0x00000000
 DATA attn_slide<>+60(SB)/4, $0x00000000
 GLOBL attn_slide<>(SB), RODATA|NOPTR, $64
 
-DATA attn_magicbits<>+0(SB)/4, $0x4b400000
-DATA attn_magicbits<>+4(SB)/4, $0x4b400000
-DATA attn_magicbits<>+8(SB)/4, $0x4b400000
-DATA attn_magicbits<>+12(SB)/4, $0x4b400000
-DATA attn_magicbits<>+16(SB)/4, $0x4b400000
-DATA attn_magicbits<>+20(SB)/4, $0x4b400000
-DATA attn_magicbits<>+24(SB)/4, $0x4b400000
-DATA attn_magicbits<>+28(SB)/4, $0x4b400000
+DATA attn_magicbits<>+0(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+4(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+8(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+12(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+16(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+20(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+24(SB)/4, $0x4b3fff02
+DATA attn_magicbits<>+28(SB)/4, $0x4b3fff02
 GLOBL attn_magicbits<>(SB), RODATA|NOPTR, $32
-
-DATA attn_bias<>+0(SB)/4, $0x0000007f
-DATA attn_bias<>+4(SB)/4, $0x0000007f
-DATA attn_bias<>+8(SB)/4, $0x0000007f
-DATA attn_bias<>+12(SB)/4, $0x0000007f
-DATA attn_bias<>+16(SB)/4, $0x0000007f
-DATA attn_bias<>+20(SB)/4, $0x0000007f
-DATA attn_bias<>+24(SB)/4, $0x0000007f
-DATA attn_bias<>+28(SB)/4, $0x0000007f
-GLOBL attn_bias<>(SB), RODATA|NOPTR, $32
 
 // func weighAVX512(s []float32, m float32, inv float32)
 // Requires: AVX, AVX512F

@@ -299,7 +299,7 @@ func TestSoftmaxEdges(t *testing.T) {
 			if rng.IntN(3) == 0 {
 				lo, hi = 0, Page
 			}
-			s := make([]float32, rows*Page)
+			s, check := guarded(t, rows*Page)
 			fill(rng, s, 110)
 			for range rng.IntN(4) {
 				s[rng.IntN(len(s))] = special[rng.IntN(len(special))]
@@ -311,6 +311,7 @@ func TestSoftmaxEdges(t *testing.T) {
 			}
 			s2, st2 := append([]float32(nil), s...), append([]float32(nil), st...)
 			kern.softmax(s, st, rows, lo, hi, 0.7)
+			check()
 			ref.softmax(s2, st2, rows, lo, hi, 0.7)
 			for r := range rows {
 				if st2[stL+r] != st2[stL+r] { // the row is NaN; which parts are is free
