@@ -101,8 +101,7 @@ func constants512() map[string]Op {
 
 // exp512 replaces each x <= 89, of up to 8 vectors, by exp(x); one VSCALEF is the two
 // products of the contract. The vectors go side by side: the scheduler has no room for
-// enough of these chains one after the other. A row of softmax takes 34 cycles so, with a
-// vector after the other 55; with AVX2 70 instead of 110.
+// enough of these chains one after the other.
 func exp512(x []reg.VecVirtual, c map[string]Op) {
 	t, q := make([]reg.VecVirtual, len(x)), make([]reg.VecVirtual, len(x))
 	each := func(f func(x, t, q reg.VecVirtual)) {
