@@ -1,13 +1,15 @@
 // Times prefill, decode and batched decode of llama.cpp on the CPU through its C API (the calls that llama-bench makes).
 //
 //   llama_perf -m FILE.gguf [-t 2] [-p 128,512] [-n 32] [-d 0,2048] [-r 5]
-//              [--nseq 1,4] [--fa -1|0|1] [--kv f16|f32] [--ub 512] [--fakedepth 1] [--state FILE]
+//              [--loads 1] [--nseq 1,4] [--fa -1|0|1] [--kv f16|f32] [--ub 512] [--fakedepth 1] [--state FILE]
 //              [--settings default,fa0-f16,fa0-f32,fa1-f16,fa1-f32]
 //   llama_perf --quantize IN.gguf OUT.gguf f32|f16|bf16|q8_0|q4_0|q4_k_m [THREADS]
 //
 // --settings does all tests once for each, in one process: flash attention off or on, and the type of the cache; default
 // is the library's own (--fa -1 --kv f16). --fakedepth fills depths beyond a block with copies of one block of 128 tokens
 // and sequences that decode together with copies of one (attention models only; hybrid ones are filled for real).
+//
+// --loads loads the model several times; the last counts.
 //
 // One JSON line per test. CPU seconds stand beside wall seconds, and "other_cpu" is how many cores the rest of the
 // machine used during the best repetition, so that a busy machine shows in the result.
@@ -29,7 +31,7 @@ struct Options {
     std::string model, state, kv = "f16", setting;
     std::vector<std::string> settings;
     std::vector<int> prompts, depths{0}, nseqs;
-    int threads = 2, steps = 32, reps = 5, ubatch = 512, flash = -1, fakedepth = 0;
+    int threads = 2, loads = 1, steps = 32, reps = 5, ubatch = 512, flash = -1, fakedepth = 0;
 };
 
 // One repetition: wall and process CPU seconds, and the cores that other processes used meanwhile.
@@ -71,8 +73,12 @@ static void check(bool ok, const char * what) {
 class Bench {
 public:
     Bench(const Options & o) : o_(o), name_(o.model.substr(o.model.rfind('/') + 1)) {
-        Rep load = timed([&] { model_ = llama_model_load_from_file(o.model.c_str(), llama_model_default_params()); });
-        check(model_, "cannot load the model");
+        Rep load;
+        for (int i = 0; i < o.loads; i++) {
+            if (model_) llama_model_free(model_);
+            load = timed([&] { model_ = llama_model_load_from_file(o.model.c_str(), llama_model_default_params()); });
+            check(model_, "cannot load the model");
+        }
         copies_ = o.fakedepth && !llama_model_is_recurrent(model_) && !llama_model_is_hybrid(model_);
         vocab_ = llama_vocab_n_tokens(llama_model_get_vocab(model_));
         printf("{\"peer\":\"llama.cpp\",\"model\":\"%s\",\"test\":\"load\",\"wall\":%.3f,\"cpu\":%.3f,\"params\":%llu,\"bytes\":%llu,\"system\":\"%s\"}\n",
@@ -311,6 +317,7 @@ static Options parse(int argc, char ** argv) {
         else if (a == "-n") o.steps = atoi(v);
         else if (a == "-d") o.depths = ints(v);
         else if (a == "-r") o.reps = std::max(1, atoi(v));
+        else if (a == "--loads") o.loads = std::max(1, atoi(v));
         else if (a == "--ub") o.ubatch = atoi(v);
         else if (a == "--fa") o.flash = atoi(v);
         else if (a == "--nseq") o.nseqs = ints(v);

@@ -14,9 +14,9 @@ llama.cpp runs in its default setting and in its best one: the first round tries
 f32 caches, and what is at least 3 % faster than the default for a test and length runs in the other rounds too. Depths
 beyond a block are filled with copies of a block in both programs (README.md); PyTorch fills them for real.
 
-Every run tells how long it loaded the model; the test load does nothing else. Before a run memory of the model's size is
-taken and given back: a virtual machine may have returned it to its host, and asking for it again takes several times as
-long as loading. --cold-memory leaves that out.
+Every run tells how long it loaded the model. The test load does nothing else, three times in a process, and the last
+counts: whoever packs weights then has memory that the process held before, which a virtual machine would first have to
+get from its host.
 
 With --json every run is kept as soon as it ends, and the same command goes on where it was stopped. Other tests, lengths,
 models and more rounds may be added to a file by further commands; another machine or program may not. --tables prints a
@@ -26,7 +26,6 @@ import argparse
 import datetime
 import hashlib
 import json
-import mmap
 import os
 import platform
 import re
@@ -102,16 +101,6 @@ class File:
         return r
 
 
-def provide(model):
-    """Leaves the system with free memory of the model's size, so that no run pays for getting it from the machine's host."""
-    names = [model] if os.path.isfile(model) else [os.path.join(model, n) for n in os.listdir(model)]
-    with mmap.mmap(-1, sum(map(os.path.getsize, names))) as m:
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            m.madvise(mmap.MADV_HUGEPAGE)
-        for i in range(0, len(m), mmap.PAGESIZE):
-            m[i] = 1
-
-
 def ours(a, model, args):
     """What samebit bench measures, as results of a run."""
     out = []
@@ -168,7 +157,7 @@ def arguments(a, test):
     if a.peer == "torch":
         return (["--tests", "prefill,decode", "-p", a.prompts, "-n", n, "-d", d],
                 ["--prefill", a.prompts, "--steps", n, "--depths", d, "--reps", "1"])
-    return {"load": (["--tests", "decode", "-d", "0", "-n", "1"], ["-d", "0", "-n", "1"]),
+    return {"load": (["--tests", "decode", "-d", "0", "-n", "1", "--loads", "3"], ["-d", "0", "-n", "1", "--loads", "3"]),
             "prefill": (["--tests", test, "-p", a.prompts], ["-p", a.prompts, "-n", "0"]),
             "decode": (["--tests", test, "-d", d, "-n", n], ["-d", d, "-n", n]),
             "batch": (["--tests", test, "--seqs", a.seqs, "-n", n], ["--nseq", a.seqs, "-d", "64", "-n", n])}[test]
@@ -187,11 +176,7 @@ def measure(a, f, name):
             key = {"model": name, "round": i, "threads": a.threads}
 
             def run(key, get):
-                def results():
-                    if not a.cold_memory:
-                        provide(model)
-                    return [r for r in get() if test != "load" or r["test"] == test]
-                f.run(key, results)
+                f.run(key, lambda: [r for r in get() if test != "load" or r["test"] == test])
 
             def us():
                 for kv in a.kv.split(",") if test == "decode" else ["f32"]:
@@ -349,7 +334,6 @@ def main():
     p.add_argument("--depths", default="0,2048,8192")
     p.add_argument("--seqs", default="1,4,16")
     p.add_argument("--kv", default="f32", help="types of samebit's cache while it decodes: f32, or f32,bf16")
-    p.add_argument("--cold-memory", action="store_true", help="do not take memory before a run and give it back")
     p.add_argument("--tables", action="store_true", help="print the tables of result files and measure nothing")
     p.add_argument("models", nargs="+", metavar="MODEL")
     a = p.parse_args()
