@@ -42,7 +42,10 @@ WORTH = 1.03  # a setting counts as better than the default from here on
 def lines(cmd):
     """The JSON objects that a command prints, one a line."""
     env = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
-    done = subprocess.run(cmd, stdout=subprocess.PIPE, env=env, text=True)
+    try:
+        done = subprocess.run(cmd, stdout=subprocess.PIPE, env=env, text=True)
+    except OSError as e:
+        sys.exit(f"cannot run {cmd[0]}: {e.strerror}; peers come from install.sh, samebit from go build ./cmd/samebit (--samebit names it)")
     if done.returncode:
         sys.exit(f"this failed with status {done.returncode}: {' '.join(cmd)}")
     for line in done.stdout.splitlines():
@@ -53,6 +56,9 @@ def lines(cmd):
 
 
 def machine(a):
+    for path, remedy in ((a.samebit, "go build ./cmd/samebit makes it, --samebit names another"), (a.cache, "install.sh makes it, --cache names another")):
+        if not os.path.exists(path):
+            sys.exit(f"no {path}: {remedy}")
     try:
         with open("/proc/cpuinfo") as f:
             info = f.read()

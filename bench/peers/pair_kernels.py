@@ -6,23 +6,14 @@
 Prints, for each bar, the medians over the rounds and the median of the rounds' ratios with their spread.
 """
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
+
+from pair import lines
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHAPES = ["512x512x512", "1024x1024x1024", "2048x2048x2048", "32x3072x1024", "128x3072x1024", "512x3072x1024"]
-
-
-def lines(cmd):
-    out = subprocess.run(cmd, check=True, stdout=subprocess.PIPE, text=True).stdout
-    for line in out.splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue
 
 
 def one(a):
