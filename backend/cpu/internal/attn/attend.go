@@ -2,6 +2,7 @@ package attn
 
 import (
 	"math"
+	"slices"
 
 	"samebit/internal/canon"
 )
@@ -240,11 +241,11 @@ func (k *Kernels) scorePage(j *Job, w *work, r, rows, b int, values, ahead bool)
 	switch {
 	case j.K16 == nil:
 		key := j.K[b][:d*Page]
-		next := after(j.K, b, d, values, ahead)
+		next := after(j, j.K, b, values, ahead)
 		k.score[rows](w.s, q, key, next, d)
 	case w.direct:
 		key := j.K16[b][:d*Page]
-		next := after(j.K16, b, d, values, ahead)
+		next := after(j, j.K16, b, values, ahead)
 		k.score16[rows](w.s, q, key, next, d)
 	default:
 		key := k.widened(w, 0, b, j.K16[b])
@@ -260,6 +261,17 @@ func whole[E any](keys []E, d int) []E {
 	return keys[:d*Page]
 }
 
+// read is what a decode step reads of a page: its keys, and the values of slots that a
+// row may see, if they follow in memory.
+func read[E any](j *Job, page []E, b int) []E {
+	page = whole(page, j.D)
+	if j.Rows > directMax {
+		return page
+	}
+	slots := int(slices.Max(j.Hi[:j.Rows])) - b*Page
+	return page[:min(len(page), j.D*(Page+max(slots, 0)))]
+}
+
 // share is the part of a page that tile t of many prefetches.
 func share(page []float32, t, tiles int) []float32 {
 	const line = 16
@@ -273,22 +285,22 @@ func (k *Kernels) Fetch(j *Job, b int) {
 	switch {
 	case k.fetch == nil || j.Rows > directMax:
 	case j.K16 == nil:
-		k.fetch(whole(j.K[b], j.D))
+		k.fetch(read(j, j.K[b], b))
 	default:
-		k.fetch16(whole(j.K16[b], j.D))
+		k.fetch16(read(j, j.K16[b], b))
 	}
 }
 
-// after is what is prefetched while page b is read: the next page, without values its
-// keys.
-func after[E any](pages [][]E, b, d int, values, ahead bool) []E {
+// after is what is prefetched while page b is read: what is read of the next, without
+// values its keys.
+func after[E any](j *Job, pages [][]E, b int, values, ahead bool) []E {
 	switch {
-	case !ahead || len(pages[b+1]) < d*Page:
+	case !ahead || len(pages[b+1]) < j.D*Page:
 		return pages[b] // which costs least
 	case values:
-		return whole(pages[b+1], d)
+		return read(j, pages[b+1], b+1)
 	}
-	return pages[b+1][:d*Page]
+	return pages[b+1][:j.D*Page]
 }
 
 // values is the V part of page b as float32.
@@ -308,9 +320,9 @@ func (k *Kernels) mergePage(j *Job, w *work, o, p []float32, n, b int, s seen, f
 	case j.K16 == nil && n > tileRows16:
 		k.pv[n](o, p, j.V[b][:d*Page], w.next, d, lo, hi, fac)
 	case j.K16 == nil:
-		k.pv[n](o, p, j.V[b][:d*Page], after(j.K, b, d, true, ahead), d, lo, hi, fac)
+		k.pv[n](o, p, j.V[b][:d*Page], after(j, j.K, b, true, ahead), d, lo, hi, fac)
 	case w.direct:
-		k.pv16[n](o, p, j.V16[b][:d*Page], after(j.K16, b, d, true, ahead), d, lo, hi, fac)
+		k.pv16[n](o, p, j.V16[b][:d*Page], after(j, j.K16, b, true, ahead), d, lo, hi, fac)
 	default:
 		v := k.values(j, w, b)
 		k.pv[n](o, p, v, v, d, lo, hi, fac)
