@@ -193,8 +193,10 @@ def measure(a, f, name):
                 if a.peer == "torch":
                     cmd = [os.path.join(a.cache, "venv/bin/python"), os.path.join(HERE, "torch_bench.py"), "perf", model, "--threads", str(a.threads)] + theirs
                 else:
-                    settings = SETTINGS if test != "load" else ["default"]
-                    if i > 1 and test != "load":
+                    settings = SETTINGS
+                    if test == "load":
+                        settings = ["default"]
+                    elif i > 1:
                         first = f.find({"model": name, "round": 1, "threads": a.threads, "engine": NAMES[a.peer], "args": theirs})
                         wanted = set(best(first).values()) | {"default"}
                         settings = [s for s in SETTINGS if s in wanted]

@@ -159,14 +159,15 @@ func (k *Kernels) pass(j *Job, w *work, r0, n, b0, b1 int, values bool) {
 	lo, hi := j.common(r0, n)
 	for b := b0; b < b1; b++ {
 		all := b*Page >= lo && (b+1)*Page <= hi
+		more := b+1 < max(len(j.K), len(j.K16))
 		var next []float32
-		if n > directMax && values && b+1 < len(j.K) && len(j.K[b+1]) >= j.D*Page {
-			next = whole(j.K[b+1], j.D)
+		if n > directMax && b < len(j.K) { // sinks may end behind the last page
+			next = after(j, j.K, b, values, more)
 		}
 		for t := range tiles {
 			r, rows := tile(t, tiles, n)
 			w.next = share(next, t, tiles)
-			k.tile(j, w, r0, r, rows, b, w.st[t*stSize:], values, t == 0 && b+1 < max(len(j.K), len(j.K16)), all)
+			k.tile(j, w, r0, r, rows, b, w.st[t*stSize:], values, t == 0 && more, all)
 		}
 	}
 }
