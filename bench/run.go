@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"samebit/internal/jsonlines"
@@ -50,7 +49,7 @@ func line(w io.Writer, v any) error {
 
 // Save writes the file as a whole, in the place of one of that name.
 func (r *Run) Save(path string) error {
-	return wholefile.Replace(wholefile.OS(filepath.Dir(path)), filepath.Base(path), func(w io.Writer) error {
+	return wholefile.Write(path, func(w io.Writer) error {
 		if err := WriteOrigin(w, r.Origin); err != nil {
 			return err
 		}

@@ -148,6 +148,6 @@ func pairPanel(title, over string, curves []bench.Curve) (*plot.Plot, error) {
 		p.Legend.Add(c.Name, l, marks)
 	}
 	p.Y.Max = 1.35 * top // room for the legend
-	p.X.Tick.Marker = plot.ConstantTicks(ticks)
+	p.X.Tick.Marker, p.Y.Tick.Marker = plot.ConstantTicks(ticks), roundTicks{}
 	return p, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"samebit/backend"
 	"samebit/bench/qccbench"
+	"samebit/internal/wholefile"
 	"samebit/models"
 	"samebit/nn"
 	"samebit/qcc"
@@ -353,7 +354,7 @@ near the end the marker comes again, behind which the value should follow.`,
 			return usagef("bench qcc-make-strict-retrieval: nowhere to write: give -o FILE")
 		}
 		var n int
-		err := writeFile(path, func(w io.Writer) (err error) {
+		err := wholefile.Write(path, func(w io.Writer) (err error) {
 			n, err = qccbench.WriteStrict(w, cfg)
 			return err
 		})

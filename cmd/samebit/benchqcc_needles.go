@@ -11,6 +11,7 @@ import (
 
 	"samebit/backend"
 	"samebit/bench/qccbench"
+	"samebit/internal/wholefile"
 )
 
 func makeQCCNeedles() *cobra.Command {
@@ -44,7 +45,7 @@ manifest names the text by its SHA-256, and holds no tokens: any model can run i
 			m, err = qccbench.NewManifest(data, cfg)
 		}
 		if err == nil {
-			err = writeFile(path, func(w io.Writer) error { return qccbench.WriteManifest(w, m) })
+			err = wholefile.Write(path, func(w io.Writer) error { return qccbench.WriteManifest(w, m) })
 		}
 		if err != nil {
 			return fmt.Errorf("bench qcc-make-real-retrieval-1m: %w", err)

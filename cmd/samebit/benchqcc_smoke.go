@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"samebit/bench/qccbench"
+	"samebit/internal/wholefile"
 )
 
 // runSelf runs this program with arguments. What it prints goes to a new file, too.
@@ -95,7 +96,7 @@ do; the name is that of the published script.`,
 		}
 		cfg.Device, cfg.Threads, cfg.Run = mf.device, mf.threads, runSelf(dir)
 		cfg.Save = func(r qccbench.SmokeResult) error {
-			return writeFile(audit, func(w io.Writer) error { return printJSON(w, r) })
+			return wholefile.Write(audit, func(w io.Writer) error { return printJSON(w, r) })
 		}
 		r, err := qccbench.RunSmoke(c.Context(), cfg)
 		if err != nil {

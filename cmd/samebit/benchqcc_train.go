@@ -13,6 +13,7 @@ import (
 
 	"samebit/backend"
 	"samebit/bench/qccbench"
+	"samebit/internal/wholefile"
 )
 
 // Trainings of the small language model, and the questions to what they made.
@@ -131,7 +132,7 @@ keeps it in a file and --dataset its questions, which qcc-evaluate-retrieval rea
 			}
 			for to, from := range map[string]*bytes.Buffer{path: &model, data: &asked} {
 				if to != "" {
-					err = errors.Join(err, writeFile(to, func(w io.Writer) error { _, err := from.WriteTo(w); return err }))
+					err = errors.Join(err, wholefile.Write(to, func(w io.Writer) error { _, err := from.WriteTo(w); return err }))
 				}
 			}
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"samebit"
+	"samebit/internal/wholefile"
 	"samebit/qcc"
 	"samebit/qcc/calib"
 	"samebit/train"
@@ -279,7 +280,7 @@ func (x *calibrateFlags) admit(c *cobra.Command, m *samebit.Model, a *qcc.Adapte
 		if err := os.MkdirAll(x.o.Dir, 0o777); err != nil {
 			return fmt.Errorf("calibrate: %w", err)
 		}
-		err := writeFile(path, func(w io.Writer) error {
+		err := wholefile.Write(path, func(w io.Writer) error {
 			_, err := a.WriteTo(w)
 			return err
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"samebit"
+	"samebit/internal/wholefile"
 	"samebit/rclc"
 	"samebit/rclc/eval"
 	"samebit/token/jinja"
@@ -127,7 +128,7 @@ the same command goes on where it was stopped.`,
 			}
 		}
 		if write != "" {
-			if err := writeFile(write, func(w io.Writer) error { return printLines(w, cases) }); err != nil {
+			if err := wholefile.Write(write, func(w io.Writer) error { return printLines(w, cases) }); err != nil {
 				return err
 			}
 		}

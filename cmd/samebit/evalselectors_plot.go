@@ -2,30 +2,17 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"image/color"
-	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
 
 	"samebit/rclc/eval"
 )
-
-// colours are easy to tell apart, also for those who see red and green as one; the
-// dashes help the others.
-var colours = []color.RGBA{{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255}, {120, 120, 120, 255}, {230, 159, 0, 255}}
-
-var dashes = [][]vg.Length{nil, {6, 3}, {2, 2}, {8, 2, 2, 2}, {1, 3}, {4, 4}}
 
 // plotRows draws the share of right answers, and the share of the evidence that
 // arrived, against the ratio, with 95 % intervals.
@@ -43,34 +30,6 @@ func plotRows(path string, kind string, rows []eval.Row) error {
 		return err
 	}
 	return writePlots(path, "eval-selectors", left, right)
-}
-
-// canvas is what an image file of a size is drawn on.
-func canvas(path, command string, w, h vg.Length) (vg.CanvasWriterTo, error) {
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".svg":
-		return vgsvg.New(w, h), nil
-	case ".png":
-		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(150))}, nil
-	}
-	return nil, fmt.Errorf("%s: plot %s: name a file that ends in .svg or .png", command, path)
-}
-
-// writePlots writes plots beside each other to an image file.
-func writePlots(path, command string, plots ...*plot.Plot) error {
-	c, err := canvas(path, command, vg.Length(len(plots))*5*vg.Inch, 4*vg.Inch)
-	if err != nil {
-		return err
-	}
-	dc := draw.New(c)
-	tiles := draw.Tiles{Rows: 1, Cols: len(plots), PadX: vg.Points(14), PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(6)}
-	for i, p := range plot.Align([][]*plot.Plot{plots}, tiles, dc)[0] {
-		plots[i].Draw(p)
-	}
-	return writeFile(path, func(w io.Writer) error {
-		_, err := c.WriteTo(w)
-		return err
-	})
 }
 
 func panel(title, y, kind string, rows []eval.Row, value func(eval.Row) eval.Interval) (*plot.Plot, error) {
@@ -146,34 +105,4 @@ func panel(title, y, kind string, rows []eval.Row, value func(eval.Row) eval.Int
 	}
 	p.X.Min, p.X.Max = p.X.Min-0.2, p.X.Max+1.2 // room for the legend
 	return p, nil
-}
-
-// points are values with errors.
-type points struct {
-	plotter.XYs
-	plotter.YErrors
-}
-
-// writeFile writes a file whole or not at all.
-func writeFile(path string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".samebit-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if err = write(f); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	if err = f.Chmod(0o644); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

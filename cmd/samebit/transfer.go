@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"samebit"
+	"samebit/internal/wholefile"
 	"samebit/nn"
 	"samebit/rclc"
 	"samebit/rclc/eval"
@@ -283,7 +284,7 @@ func transfer(c *cobra.Command, m *samebit.Model, mf *modelFlags, cfg rclc.Confi
 		res.Kept, res.Total, res.Bytes = res.Kept+s.Kept, res.Total+s.Total, res.Bytes+s.Bytes
 	}
 	if html != "" {
-		if err := writeFile(html, got.WriteHTML); err != nil {
+		if err := wholefile.Write(html, got.WriteHTML); err != nil {
 			return err
 		}
 	}
@@ -327,7 +328,7 @@ func keepSent(ctx context.Context, dir string, d rclc.Delivery, sources []rclc.S
 		return fmt.Errorf("transfer: --out: %w: name a folder that can be written", err)
 	}
 	for i, msg := range d.Messages {
-		err := writeFile(filepath.Join(dir, fmt.Sprintf("message-%d.safetensors", i+1)), func(w io.Writer) error {
+		err := wholefile.Write(filepath.Join(dir, fmt.Sprintf("message-%d.safetensors", i+1)), func(w io.Writer) error {
 			_, err := msg.WriteTo(w)
 			return err
 		})

@@ -123,7 +123,7 @@ var rooms = []room{
 	// Modules of their own: what they need must not become a need of the core.
 	{"models", nil, nil,
 		"files are carried by those who ask for them, and need nothing"},
-	{"cmd/...", []string{".", "backend", "backend/cpu", "backend/ref", "bench", "bench/qccbench", "backend/lockstep", "backend/cuda", "backend/cuda/driver", "backend/cuda/emu", "backend/opencl", "cache", "checkpoint", "grad", "grad/lm", "internal/blockq", "internal/testenv", "models", "natsbus", "nn", "parity", "qcc", "qcc/calib", "qcc/eval", "qcc/gate", "qwen3", "rclc", "rclc/align", "rclc/eval", "sample", "state", "tensor", "token", "token/jinja", "train", "train/tasks"},
+	{"cmd/...", []string{".", "backend", "backend/cpu", "backend/ref", "bench", "bench/qccbench", "backend/lockstep", "backend/cuda", "backend/cuda/driver", "backend/cuda/emu", "backend/opencl", "cache", "checkpoint", "grad", "grad/lm", "internal/blockq", "internal/testenv", "internal/wholefile", "models", "natsbus", "nn", "parity", "qcc", "qcc/calib", "qcc/eval", "qcc/gate", "qwen3", "rclc", "rclc/align", "rclc/eval", "sample", "state", "tensor", "token", "token/jinja", "train", "train/tasks"},
 		[]string{"gonum.org/v1/plot", "github.com/schollz/progressbar/v3", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
 		"commands choose devices and print; they have no logic that a library user would miss"},
 	{"interop/...", []string{".", "backend", "backend/cpu", "backend/ref", "checkpoint", "grad", "nn", "state", "tensor", "tensor/tensortest"},

@@ -29,7 +29,7 @@ type File interface {
 	Sync() error
 }
 
-// OS is a folder of the operating system.
+// OS is a folder of the operating system, whose new files are their owner's alone.
 type OS string
 
 // Path is where a name lies.
@@ -49,6 +49,21 @@ func (d OS) List() ([]string, error) {
 	}
 	defer f.Close()
 	return f.Readdirnames(-1)
+}
+
+// public is a folder whose new files others may read too, as far as the umask lets them.
+type public struct{ OS }
+
+func (d public) Create(name string) (File, error) {
+	return os.OpenFile(d.Path(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+}
+
+// Write is Replace for a file that a user names to read or to pass on. Errors name it.
+func Write(path string, write func(io.Writer) error) error {
+	if err := Replace(public{OS(filepath.Dir(path))}, filepath.Base(path), write); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
 }
 
 // Names of unfinished files: hidden, and never those of a finished file, since a

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -85,5 +86,41 @@ func TestReplaceTogether(t *testing.T) {
 	}
 	if n := wholetest.Names(t, dir); len(n) != 1 {
 		t.Errorf("left %q", n)
+	}
+}
+
+// A file that a user names may be read by others, errors name it, and nothing is left
+// of one that failed.
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "plot.svg")
+	if err := wholefile.Write(path, writeIn("<svg", "/>")); err != nil {
+		t.Fatal(err)
+	}
+	beside := filepath.Join(dir, "beside")
+	if err := os.WriteFile(beside, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.Stat(beside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Mode() != want.Mode() {
+		t.Errorf("mode %v, a file of the system's making has %v", got.Mode(), want.Mode())
+	}
+	bad := errors.New("no ink")
+	err = wholefile.Write(path, func(io.Writer) error { return bad })
+	if !errors.Is(err, bad) || !strings.Contains(err.Error(), path) {
+		t.Errorf("error %v, want %v of %s", err, bad, path)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "<svg/>" {
+		t.Errorf("after a failed write the file holds %q, %v", text, err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 2 {
+		t.Errorf("%d files in the folder, %v, want 2", len(list), err)
 	}
 }
