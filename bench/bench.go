@@ -38,7 +38,7 @@ type Result struct {
 	CPU     []float64 `json:"cpu"`  // process seconds per repetition
 	PeakMiB int64     `json:"peak_mib,omitempty"`
 	Bytes   int64     `json:"bytes,omitempty"`   // of the file; of weights and states that a step of a decode reads
-	Flops   int64     `json:"flops,omitempty"`   // of a prompt's products and attention
+	Flops   int64     `json:"flops,omitempty"`   // of the products and attention of a prompt, or of a step of a decode
 	Inexact string    `json:"inexact,omitempty"` // of a device that is not bit-exact: why
 	Slow    string    `json:"slow,omitempty"`    // of a device that is slower than it should be: why
 }
@@ -191,7 +191,7 @@ func (m *measure) prefill(n int) error {
 // decode times steps at a depth, after a warm-up.
 func (m *measure) decode(depth int) error {
 	r := m.result("decode")
-	r.N, r.Depth = m.cfg.Decode, depth
+	r.N, r.Depth, r.Flops = m.cfg.Decode, depth, stepFlops(m.dec, 1, depth)
 	run, err := m.dec.NewRunner(m.stream, m.pool, nn.RunnerConfig{})
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func (m *measure) decode(depth int) error {
 func (m *measure) batch(n int) error {
 	const depth = backend.Page
 	r := m.result("batch")
-	r.N, r.Depth, r.Seqs = m.cfg.Decode, depth, n
+	r.N, r.Depth, r.Seqs, r.Flops = m.cfg.Decode, depth, n, stepFlops(m.dec, n, depth)
 	c := nn.NewCtx(m.stream, m.dev)
 	defer c.Close()
 	seqs := make([]nn.Seq, n)

@@ -187,4 +187,9 @@ func TestWork(t *testing.T) {
 	if got := promptFlops(m.dec, rows); math.Abs(float64(got-want)) > 1 {
 		t.Errorf("a prompt of %d rows needs %d operations, want %d", rows, got, want)
 	}
+	const seqs, depth = 3, 11
+	want = seqs * (2*(perRow+int64(m.dec.Head.In()*m.dec.Head.Out())) + int64(len(m.dec.Blocks)*4*a.Heads*a.Dim*(depth+1)))
+	if got := stepFlops(m.dec, seqs, depth); math.Abs(float64(got-want)) > 1 {
+		t.Errorf("a step of %d sequences behind %d rows needs %d operations, want %d", seqs, depth, got, want)
+	}
 }

@@ -30,6 +30,7 @@ type PairResult struct {
 	Setting string  `json:"setting"` // of the peer
 	Rate    float64 `json:"rate"`    // tokens/s; of limits GB/s and GFLOP/s
 	Bytes   int64   `json:"bytes"`   // that a step reads, of samebit
+	Flops   int64   `json:"flops"`   // that a step needs, of samebit
 }
 
 // Engines that are no peers.
@@ -97,15 +98,20 @@ func (p *Pairs) Curves(model string, threads int, test string) []Curve {
 	}
 	rates := map[key][]float64{}
 	var names, settings []string
-	bytes := map[int]float64{} // that a token reads, by X
-	var read []float64
+	bytes, flops := map[int]float64{}, map[int]float64{} // that a token reads and needs, by X
+	var read, fma []float64
 	for _, run := range p.Runs {
 		if run.Model != model || run.Threads != threads {
 			continue
 		}
 		for _, r := range run.Results {
-			if run.Engine == Limits && r.Test == "read" {
-				read = append(read, 1e9*r.Rate)
+			if run.Engine == Limits {
+				switch r.Test {
+				case "read":
+					read = append(read, 1e9*r.Rate)
+				case "fma":
+					fma = append(fma, 1e9*r.Rate)
+				}
 			}
 			if r.Test != test {
 				continue
@@ -119,6 +125,7 @@ func (p *Pairs) Curves(model string, threads int, test string) []Curve {
 			}
 			if name == Ours && r.Bytes > 0 {
 				bytes[x] = float64(r.Bytes) / float64(max(1, r.Seqs))
+				flops[x] = float64(r.Flops) / float64(max(1, r.Seqs))
 			}
 			if !slices.Contains(names, name) {
 				names = append(names, name)
@@ -170,11 +177,19 @@ func (p *Pairs) Curves(model string, threads int, test string) []Curve {
 		}))
 	}
 	if len(read) > 0 {
-		add(curve(Ours, "bound by read bandwidth", func(x int) []float64 {
+		name := "bound by read bandwidth"
+		if len(fma) > 0 {
+			name += " and FMA peak"
+		}
+		add(curve(Ours, name, func(x int) []float64 {
 			if bytes[x] == 0 {
 				return nil
 			}
-			return []float64{Median(read) / bytes[x]}
+			rate := Median(read) / bytes[x]
+			if flops[x] > 0 && len(fma) > 0 {
+				rate = min(rate, Median(fma)/flops[x])
+			}
+			return []float64{rate}
 		}))
 	}
 	return all

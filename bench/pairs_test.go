@@ -19,7 +19,7 @@ const pairFile = `{"pair":1,"machine":{},"runs":[
 {"model":"m","round":2,"threads":2,"engine":"llama.cpp","results":[
  {"test":"decode","n":8,"depth":0,"nseq":1,"setting":"fa0-f16","rate":12},{"test":"decode","n":8,"depth":0,"nseq":1,"setting":"default","rate":10}]},
 {"model":"m","round":2,"threads":2,"engine":"samebit","kv":"bf16","results":[{"test":"decode","n":8,"depth":2048,"nseq":1,"rate":15}]},
-{"model":"m","round":2,"threads":2,"engine":"samebit","kv":"f32","results":[{"test":"batch","n":8,"depth":64,"nseq":4,"rate":40,"bytes":1200000000}]},
+{"model":"m","round":2,"threads":2,"engine":"samebit","kv":"f32","results":[{"test":"batch","n":8,"depth":64,"nseq":4,"rate":40,"bytes":1200000000,"flops":4000000000},{"test":"batch","n":8,"depth":64,"nseq":16,"rate":90,"bytes":1600000000,"flops":16000000000}]},
 {"model":"m","round":1,"threads":1,"engine":"samebit","kv":"f32","results":[{"test":"decode","n":8,"depth":0,"nseq":1,"rate":5,"bytes":1000000000}]}]}`
 
 func TestCurves(t *testing.T) {
@@ -37,12 +37,15 @@ func TestCurves(t *testing.T) {
 		{"samebit, bf16 cache", []CurvePoint{one(2048, 15)}},
 		{"llama.cpp, default", []CurvePoint{one(0, 9, 10)}},
 		{"llama.cpp, best setting", []CurvePoint{one(0, 11, 12)}}, // what ran once is no median
-		{"bound by read bandwidth", []CurvePoint{one(0, 30), one(2048, 15)}},
+		{"bound by read bandwidth and FMA peak", []CurvePoint{one(0, 30), one(2048, 15)}},
 	}
 	if d := cmp.Diff(want, p.Curves("m", 2, "decode")); d != "" {
 		t.Errorf("over depth (-want +got):\n%s", d)
 	}
-	want = []Curve{{"samebit", []CurvePoint{one(4, 40)}}, {"bound by read bandwidth", []CurvePoint{one(4, 100)}}}
+	want = []Curve{
+		{"samebit", []CurvePoint{one(4, 40), one(16, 90)}},
+		{"bound by read bandwidth and FMA peak", []CurvePoint{one(4, 100), one(16, 200)}}, // the one, and the other
+	}
 	if d := cmp.Diff(want, p.Curves("m", 2, "batch")); d != "" {
 		t.Errorf("over sequences (-want +got):\n%s", d)
 	}

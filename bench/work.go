@@ -58,28 +58,43 @@ func stepBytes(d *nn.Decoder) int64 {
 // so many rows need, a multiply-add counted as two and only the last row's logits; 0
 // if that is not known. Recurrent layers count their products alone.
 func promptFlops(d *nn.Decoder, rows int) int64 {
+	return flops(d, rows, 1, func(window int) (seen int) {
+		for r := range rows {
+			seen += windowed(r+1, window)
+		}
+		return seen
+	})
+}
+
+// stepFlops is promptFlops of the next row of each of so many sequences, which hold
+// depth rows, all with logits.
+func stepFlops(d *nn.Decoder, seqs, depth int) int64 {
+	return flops(d, seqs, seqs, func(window int) int { return seqs * windowed(depth+1, window) })
+}
+
+// windowed is how many of so many keys a row sees through a window; 0 is none.
+func windowed(keys, window int) int {
+	if window > 0 {
+		return min(keys, window)
+	}
+	return keys
+}
+
+// flops counts rows, logits of so many of them, and attention by the keys that all rows
+// of a layer see together.
+func flops(d *nn.Decoder, rows, logits int, seen func(window int) int) int64 {
 	var perRow float64
 	if !products(d, func(w backend.Weight, share float64) { perRow += share * float64(w.Out()) * float64(w.In()) }) {
 		return 0
 	}
 	n := 2 * perRow * float64(rows)
 	if d.Head != nil {
-		n += 2 * float64(d.Head.Out()) * float64(d.Head.In())
+		n += 2 * float64(d.Head.Out()) * float64(d.Head.In()) * float64(logits)
 	}
 	for i := range d.Blocks {
-		a, ok := d.Blocks[i].Mix.(*nn.Attention)
-		if !ok {
-			continue
+		if a, ok := d.Blocks[i].Mix.(*nn.Attention); ok {
+			n += 4 * float64(a.Heads*a.Dim) * float64(seen(a.Window))
 		}
-		seen := 0.0 // keys, over all rows
-		for r := range rows {
-			if k := r + 1; a.Window > 0 {
-				seen += float64(min(k, a.Window))
-			} else {
-				seen += float64(k)
-			}
-		}
-		n += 4 * float64(a.Heads*a.Dim) * seen
 	}
 	return int64(n)
 }

@@ -2,11 +2,12 @@
 """Writes a model of random weights in a real model's shape, as a Hugging Face folder and/or as GGUF.
 
 gen_weights.py --shape qwen3-0.6b   --out DIR [--dtype bf16|f32]      # model.safetensors and config.json
-gen_weights.py --shape qwen3.5-0.8b --gguf FILE --gguf-type f32|bf16|f16|q8_0
+gen_weights.py --shape qwen3.5-0.8b --gguf FILE --gguf-type f32|bf16|f16|q8_0 [--unrounded]
 
-Speed does not depend on the values, so random weights time as real ones do. All values are drawn from numpy's PCG64 (one
-stream per tensor name and seed) and rounded to bf16 first, so the bf16 and f32 files of one seed hold the same numbers
-(f16 too, where representable). Needs numpy, and gguf for --gguf.
+Random weights time as real ones do. All values are drawn from numpy's PCG64 (one stream per tensor name and seed) and
+rounded to bf16 first, as of models trained in bf16, so the bf16 and f32 files of one seed hold the same numbers (f16
+too, where representable). With --unrounded they keep all bits of a float32: samebit, which keeps float32 values that
+are bf16 as bf16, then reads twice as many bytes. Needs numpy, and gguf for --gguf.
 """
 import argparse
 import json
@@ -48,13 +49,15 @@ def from_bf16_bits(b):
     return (b.astype(np.uint32) << 16).view(np.float32)
 
 
-def tensors(s, seed):
-    """Yields (Hugging Face name, bf16 bits) in the order of a checkpoint."""
+def tensors(s, seed, unrounded):
+    """Yields (Hugging Face name, float32 values) in the order of a checkpoint."""
+    def kept(x):
+        return np.ascontiguousarray(x, np.float32) if unrounded else from_bf16_bits(to_bf16_bits(x))
     def mat(name, o, i, std=None):
         std = std or 1.0 / np.sqrt(i)
-        return name, to_bf16_bits(rng(seed, name).standard_normal((o, i), dtype=np.float32) * np.float32(std))
+        return name, kept(rng(seed, name).standard_normal((o, i), dtype=np.float32) * np.float32(std))
     def vec(name, n, base):
-        return name, to_bf16_bits(base + 0.1 * rng(seed, name).standard_normal(n, dtype=np.float32))
+        return name, kept(base + 0.1 * rng(seed, name).standard_normal(n, dtype=np.float32))
     base = 1.0 if s["kind"] == "qwen3" else 0.0          # Qwen3.5 stores norm weights as an offset from one
     H, F = s["hidden"], s["ffn"]
     yield mat("model.embed_tokens.weight", s["vocab"], H, 0.02)
@@ -79,12 +82,12 @@ def tensors(s, seed):
             yield mat(a + "in_proj_b.weight", s["vh"], H)
             yield mat(a + "in_proj_a.weight", s["vh"], H)
             n = a + "conv1d.weight"
-            yield n, to_bf16_bits(rng(seed, n).standard_normal((2 * kdim + vdim, 1, s["conv"]), dtype=np.float32) * 0.5)
+            yield n, kept(rng(seed, n).standard_normal((2 * kdim + vdim, 1, s["conv"]), dtype=np.float32) * 0.5)
             n = a + "A_log"
-            yield n, to_bf16_bits(np.log(rng(seed, n).uniform(0.5, 4.0, s["vh"])))
+            yield n, kept(np.log(rng(seed, n).uniform(0.5, 4.0, s["vh"])))
             n = a + "dt_bias"
             dt = np.exp(rng(seed, n).uniform(np.log(1e-3), np.log(1e-1), s["vh"]))
-            yield n, to_bf16_bits(np.log(np.expm1(dt)))   # inverse softplus
+            yield n, kept(np.log(np.expm1(dt)))   # inverse softplus
             yield vec(a + "norm.weight", s["kd"], 1.0)
             yield mat(a + "out_proj.weight", H, vdim)
         yield vec(p + "post_attention_layernorm.weight", H, base)
@@ -112,21 +115,21 @@ def config(s, dtype):
     return c
 
 
-def write_safetensors(s, seed, out, dtype):
+def write_safetensors(s, seed, out, dtype, unrounded):
     os.makedirs(out, exist_ok=True)
     f32 = dtype == "f32"
     head, off, data = {"__metadata__": {"format": "pt"}}, 0, []
-    for n, b in tensors(s, seed):
-        nb = b.size * (4 if f32 else 2)
-        head[n] = dict(dtype="F32" if f32 else "BF16", shape=list(b.shape), data_offsets=[off, off + nb])
-        off += nb
-        data.append(b)
+    for n, x in tensors(s, seed, unrounded):
+        x = x if f32 else to_bf16_bits(x)
+        head[n] = dict(dtype="F32" if f32 else "BF16", shape=list(x.shape), data_offsets=[off, off + x.nbytes])
+        off += x.nbytes
+        data.append(x)
     hj = json.dumps(head, separators=(",", ":")).encode()
     hj += b" " * (-len(hj) % 8)
     with open(os.path.join(out, "model.safetensors"), "wb") as f:
         f.write(struct.pack("<Q", len(hj)) + hj)
-        for b in data:
-            f.write((from_bf16_bits(b) if f32 else b).tobytes())
+        for x in data:
+            f.write(x.tobytes())
     with open(os.path.join(out, "config.json"), "w") as f:
         json.dump(config(s, dtype), f, indent=1)
 
@@ -205,7 +208,7 @@ def add_vocabulary(w, vocab):
     w.add_add_bos_token(False)
 
 
-def write_gguf(s, seed, path, typ):
+def write_gguf(s, seed, path, typ, unrounded):
     import gguf
     q = {"f32": gguf.GGMLQuantizationType.F32, "bf16": gguf.GGMLQuantizationType.BF16, "f16": gguf.GGMLQuantizationType.F16,
          "q8_0": gguf.GGMLQuantizationType.Q8_0}[typ]
@@ -234,8 +237,8 @@ def write_gguf(s, seed, path, typ):
         w.add_ssm_inner_size(s["kd"] * s["vh"])
         w.add_full_attention_interval(s["interval"])
     add_vocabulary(w, s["vocab"])
-    for n, b in tensors(s, seed):
-        x = gguf_value(s, n, from_bf16_bits(b)).astype(np.float32)
+    for n, x in tensors(s, seed, unrounded):
+        x = gguf_value(s, n, x).astype(np.float32)
         g = gguf_name(s, n)
         t = gguf.GGMLQuantizationType.F32 if x.ndim < 2 or "conv1d" in g else q
         d = np.ascontiguousarray(x) if t == gguf.GGMLQuantizationType.F32 else gguf.quants.quantize(np.ascontiguousarray(x), t)
@@ -254,10 +257,11 @@ if __name__ == "__main__":
     ap.add_argument("--dtype", choices=["bf16", "f32"], default="bf16")
     ap.add_argument("--gguf", help="GGUF file to write")
     ap.add_argument("--gguf-type", default="bf16", choices=["f32", "bf16", "f16", "q8_0"])
+    ap.add_argument("--unrounded", action="store_true", help="float32 values that are no bf16")
     a = ap.parse_args()
     if not a.out and not a.gguf:
         ap.error("nothing to write: give --out DIR or --gguf FILE")
     if a.out:
-        write_safetensors(SHAPES[a.shape], a.seed, a.out, a.dtype)
+        write_safetensors(SHAPES[a.shape], a.seed, a.out, a.dtype, a.unrounded)
     if a.gguf:
-        write_gguf(SHAPES[a.shape], a.seed, a.gguf, a.gguf_type)
+        write_gguf(SHAPES[a.shape], a.seed, a.gguf, a.gguf_type, a.unrounded)

@@ -132,6 +132,7 @@ install_models() {
     mkdir -p "$models"
     local m=$models/qwen3-0.6b t
     make_file "$m-f32.gguf" "$py" "$here/gen_weights.py" --shape qwen3-0.6b --gguf "$m-f32.gguf.part" --gguf-type f32
+    make_file "$m-f32-unrounded.gguf" "$py" "$here/gen_weights.py" --shape qwen3-0.6b --gguf "$m-f32-unrounded.gguf.part" --gguf-type f32 --unrounded
     make_file "$m-hf-f32" "$py" "$here/gen_weights.py" --shape qwen3-0.6b --out "$m-hf-f32.part" --dtype f32
     for t in bf16 q8_0 q4_0; do make_file "$m-$t.gguf" "$py" "$here/gguf_retype.py" "$m-f32.gguf" "$m-$t.gguf.part" $t; done
     make_file "$m-q4_k_m.gguf" "$cache/llama_perf" --quantize "$m-f32.gguf" "$m-q4_k_m.gguf.part" q4_k_m "$jobs"

@@ -304,6 +304,8 @@ def model_tables(r, name, threads, engine, out):
             continue
         if key[0] == "decode" and info["bytes"]:
             bounds.append((key, "GB/s of weights and state", ratios({i: v * info["bytes"] / 1e9 for i, v in mine.items()}, r.read)))
+        elif key[0] == "batch" and key[3] > 1 and info["flops"]:
+            bounds.append((key, "GFLOP/s", ratios({i: v / key[3] * info["flops"] / 1e9 for i, v in mine.items()}, r.fma)))
         elif key[0] == "prefill" and info["flops"]:
             bounds.append((key, "GFLOP/s", ratios({i: v / key[1] * info["flops"] / 1e9 for i, v in mine.items()}, r.fma)))
     if bounds:

@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from pair import lines
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 
@@ -93,15 +95,13 @@ def main():
             got["samebit"].append(ours(a, binary))
             rates = []
             for name, micro in (("torch", 0), ("torch, texts one by one", 1)):  # the better one counts
-                out = subprocess.run([python, os.path.abspath(__file__), "--torch", "--config", a.config, "--threads", str(a.threads), "--seqs", str(a.seqs),
-                                      "--rows", str(a.rows), "--steps", str(a.steps), "--micro", str(micro)], check=True, stdout=subprocess.PIPE, text=True).stdout
-                x = json.loads(out.strip().splitlines()[-1])
+                *_, x = lines([python, os.path.abspath(__file__), "--torch", "--config", a.config, "--threads", str(a.threads), "--seqs", str(a.seqs),
+                               "--rows", str(a.rows), "--steps", str(a.steps), "--micro", str(micro)])
                 got[name].append(x["tps"])
                 rates.append(x["tps"])
                 weights, version = x["weights"], x["version"]
             got["ratio"].append(got["samebit"][-1] / max(rates))
-            out = subprocess.run([os.path.join(a.cache, "fmapeak"), str(a.threads), "0.5"], check=True, stdout=subprocess.PIPE, text=True).stdout
-            x = json.loads(out.strip().splitlines()[-1])
+            *_, x = lines([os.path.join(a.cache, "fmapeak"), str(a.threads), "0.5"])
             peaks.append(x["gflops_median"])
     peak = statistics.median(peaks)
     print(f"{weights} weights of products, {a.seqs} texts of {a.rows} rows, {a.threads} threads, PyTorch {version}, FMA peak {peak:.0f} GFLOP/s")
