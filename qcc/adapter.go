@@ -235,11 +235,11 @@ func ReadAdapter(r io.Reader) (*Adapter, error) {
 			return nil, corrupt("layers %v: want them rising", a.Layers)
 		}
 	}
-	used := 0
+	used, room := 0, max(mostDefaults, len(data))
 	for _, l := range a.Layers {
 		p := &Params{}
 		for _, f := range p.Named(*c) {
-			n, err := a.fill(set, l, f)
+			n, err := a.fill(set, l, f, &room)
 			if err != nil {
 				return nil, err
 			}
@@ -259,13 +259,13 @@ func ReadAdapter(r io.Reader) (*Adapter, error) {
 	return a, nil
 }
 
-// mostDefaults bounds a tensor that a file leaves out: nothing large is made because
-// a header says so.
+// mostDefaults is how many values a file may leave out in all its layers, if it does not
+// have more bytes: nothing large is made because a header says so.
 const mostDefaults = 1 << 22
 
-// fill reads a parameter, or gives it what it begins with, and returns how many
-// tensors it used.
-func (a *Adapter) fill(set *checkpoint.Set, layer int, f Named) (int, error) {
+// fill reads a parameter, or gives it what it begins with if there is room for so many
+// values, and returns how many tensors it used.
+func (a *Adapter) fill(set *checkpoint.Set, layer int, f Named, room *int) (int, error) {
 	name := tensorName(layer, f.Name)
 	info, ok := set.Info(name)
 	if !ok {
@@ -275,10 +275,11 @@ func (a *Adapter) fill(set *checkpoint.Set, layer int, f Named) (int, error) {
 		}
 		n := 1
 		for _, d := range f.Dim {
-			if n *= d; n > mostDefaults {
-				return 0, fmt.Errorf("qcc: adapter: no tensor %s, and %v values are too many to begin with: %w", name, f.Dim, checkpoint.ErrCorrupt)
+			if n *= d; n > *room {
+				return 0, fmt.Errorf("qcc: adapter: no tensor %s, and %v values are too many to begin with: a file of its size may leave out %d more: %w", name, f.Dim, *room, checkpoint.ErrCorrupt)
 			}
 		}
+		*room -= n
 		*f.Values = f.first(a.Config, uint64(layer))
 		return 0, nil
 	}

@@ -3,6 +3,7 @@ package qcc
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -430,6 +431,28 @@ func TestAdapterRefuses(t *testing.T) {
 		if _, err := ReadAdapter(bytes.NewReader(tt.file)); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v", tt.what, err)
 		}
+	}
+	// Many layers that each leave out little leave out much.
+	c := DefaultConfig(2, 1)
+	remote := 0.1
+	c.Codes, c.Scales, c.Rank, c.Remote = 1, 1, 1<<18, &remote
+	wide := Manifest{Format: adapterFormat, Digest: strings.Repeat("00", 32), Config: &c}
+	var list []checkpoint.Entry
+	for l := range 5 { // 2^20 and 2^18 values are missing in each
+		wide.Retrofit.Layers = append(wide.Retrofit.Layers, l)
+		list = append(list, checkpoint.Entry{Name: tensorName(l, "codes"), Type: checkpoint.F32, Shape: []int{1, 1, 2}, Data: make([]byte, 8)},
+			checkpoint.Entry{Name: tensorName(l, "mix_logits"), Type: checkpoint.F32, Shape: []int{1, 1, 1}, Data: make([]byte, 4)})
+	}
+	text, err := json.Marshal(wide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var small bytes.Buffer
+	if err := checkpoint.Write(&small, list, map[string]string{"format": adapterFormat, "qcc": string(text)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadAdapter(&small); !errors.Is(err, checkpoint.ErrCorrupt) || !strings.Contains(err.Error(), "no tensor layers.3.corr_v") {
+		t.Errorf("a file that leaves out more and more: %v", err)
 	}
 	// What may be missing begins as new.
 	a, err := ReadAdapter(bytes.NewReader(without("layers.1.corr_u", "layers.1.corr_scale", "layers.4.adm_bias", "layers.4.exact_mix")))
