@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"regexp"
 	"slices"
 
@@ -220,9 +221,9 @@ type NeedlesResult struct {
 	MissedOnes  float64                 `json:"catastrophic_retrieval_needle_miss_rate"`
 	Depths      map[string]*DepthBucket `json:"depth_buckets"`
 	AllRequired bool                    `json:"all_needles_required"`
-	RandomDepth bool                    `json:"random_depth"`
+	RandomDepth bool                    `json:"random_depth"` // the trials are those that the manifest's seed draws
 	Multi       bool                    `json:"multi_needle"`
-	Distractors bool                    `json:"semantic_distractor"`
+	Distractors bool                    `json:"semantic_distractor"` // each has some, drawn likewise
 	Oracle      bool                    `json:"oracle_admission"`
 }
 
@@ -240,7 +241,7 @@ var quarters = []string{"0-25%", "25-50%", "50-75%", "75-100%"}
 // and with a bounded memory. text is what the manifest was made for.
 func RunNeedles(ctx context.Context, dev backend.Device, full, own *nn.Decoder, t Text, data, text []byte, c NeedlesConfig) (NeedlesResult, error) {
 	r := NeedlesResult{Head: head("retrieval_1m", c.RunID, dev), NotEvidence: []string{}, Manifest: digest(data), Subject: subject(full, c.Memory),
-		Depths: map[string]*DepthBucket{}, AllRequired: true, RandomDepth: true}
+		Depths: map[string]*DepthBucket{}, AllRequired: true}
 	r.Synthetic, r.MatchedFullKV = c.Generated, true
 	var m Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -295,7 +296,7 @@ func RunNeedles(ctx context.Context, dev backend.Device, full, own *nn.Decoder, 
 	if err != nil {
 		return r, err
 	}
-	r.finish(m)
+	r.finish(m, m.drawn(text))
 	return r, nil
 }
 
@@ -315,6 +316,14 @@ func (m Manifest) check(text []byte) error {
 		return fmt.Errorf("qccbench: the manifest was made for another text: give that one")
 	}
 	return nil
+}
+
+// drawn reports whether the trials are what [NewManifest] draws: whoever lays them down by
+// hand may put every needle where a bounded memory still has it.
+func (m Manifest) drawn(text []byte) bool {
+	t := m.Trials[0]
+	d, err := NewManifest(text, ManifestConfig{Trials: len(m.Trials), Context: m.Context, Needles: len(t.Needles), Distractors: len(t.Distractors), Seed: m.Seed})
+	return err == nil && reflect.DeepEqual(d.Trials, m.Trials)
 }
 
 // WriteManifest writes a manifest.
@@ -427,7 +436,7 @@ func (r *NeedlesResult) add(x NeedleResult, t NeedleTrial) error {
 	return nil
 }
 
-func (r *NeedlesResult) finish(m Manifest) {
+func (r *NeedlesResult) finish(m Manifest, drawn bool) {
 	trials, needles := float64(r.Trials), float64(r.Needles)
 	r.QCC, r.Full, r.Missed = r.QCC/trials, r.Full/trials, r.Missed/trials
 	r.NeedleQCC, r.NeedleFull, r.MissedOnes = r.NeedleQCC/needles, r.NeedleFull/needles, r.MissedOnes/needles
@@ -436,7 +445,7 @@ func (r *NeedlesResult) finish(m Manifest) {
 		b.QCC, b.Full = b.QCC/n, b.Full/n
 		b.Ratio = ratio(b.QCC, b.Full)
 	}
-	r.Context, r.Multi, r.Distractors = m.Context, true, true
+	r.Context, r.RandomDepth, r.Multi, r.Distractors = m.Context, drawn, true, drawn
 	for _, t := range m.Trials {
 		r.Multi, r.Distractors = r.Multi && len(t.Needles) > 1, r.Distractors && len(t.Distractors) > 0
 	}
@@ -445,6 +454,9 @@ func (r *NeedlesResult) finish(m Manifest) {
 	}
 	if m.Context < evidenceTokens {
 		r.NotEvidence = append(r.NotEvidence, fmt.Sprintf("contexts of %d tokens, at least %d are due", m.Context, evidenceTokens))
+	}
+	if !drawn {
+		r.NotEvidence = append(r.NotEvidence, "the trials are not those that the manifest's seed draws: depths and distractors may have been chosen")
 	}
 	if r.Errors > 0 {
 		r.NotEvidence = append(r.NotEvidence, fmt.Sprintf("%d trials could not be run", r.Errors))

@@ -2,6 +2,7 @@ package qccbench
 
 import (
 	"bytes"
+	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
@@ -62,7 +63,7 @@ func TestNeedles(t *testing.T) {
 	if err != nil || len(lines) != 3 || r.Trials != 3 || r.Needles != 6 || r.QCC != 1.0/3 || r.Full != 2.0/3 || r.NeedleQCC != 0.5 || r.NeedleFull != 4.0/6 || r.Missed != 1.0/3 || r.MissedOnes != 1.0/6 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if len(r.NotEvidence) != 2 || !r.Multi || !r.Distractors || r.Oracle || r.Context != 600 {
+	if len(r.NotEvidence) != 2 || !r.RandomDepth || !r.Multi || !r.Distractors || r.Oracle || r.Context != 600 {
 		t.Errorf("%+v", r)
 	}
 	// A run goes on from any trial, and only from its own.
@@ -94,6 +95,27 @@ func TestNeedles(t *testing.T) {
 	r, err = RunNeedles(t.Context(), dev, &full, p.own.Decoder, answers, data, text, c)
 	if err != nil || r.Errors != 3 || r.Full != 0 || r.QCC != 0 || len(r.NotEvidence) != 3 {
 		t.Errorf("no room: %+v, %v", r, err)
+	}
+	// Whoever moves a needle chooses depths, and whoever takes another seed did not draw them.
+	for what, change := range map[string]func(m *Manifest){
+		"a depth":      func(m *Manifest) { m.Trials[2].Needles[1].Depth = 0.96 },
+		"a distractor": func(m *Manifest) { m.Trials[1].Distractors[0].Key = "violet engine" },
+		"a trial less": func(m *Manifest) { m.Trials = m.Trials[1:] },
+		"another seed": func(m *Manifest) { m.Seed++ },
+	} {
+		var chosen Manifest
+		if err := json.Unmarshal(data, &chosen); err != nil {
+			t.Fatal(err)
+		}
+		change(&chosen)
+		if chosen.drawn(text) {
+			t.Errorf("%s: the trials count as drawn", what)
+		}
+		x := NeedlesResult{Trials: evidenceTrials}
+		x.finish(chosen, false)
+		if x.RandomDepth || x.Distractors || !x.Multi || !strings.Contains(strings.Join(x.NotEvidence, ""), "the manifest's seed draws") {
+			t.Errorf("%s: %+v", what, x)
+		}
 	}
 	for _, bad := range []ManifestConfig{{Trials: 0, Context: 9, Needles: 1}, {Trials: 1, Context: 9}, {Trials: 1, Context: 9, Needles: 1, Distractors: 5}, {Trials: 1, Needles: 1}} {
 		if _, err := NewManifest(text, bad); err == nil {
