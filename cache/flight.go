@@ -11,7 +11,7 @@ import (
 // it as far as the leader's next checkpoint wait for that instead of computing it
 // themselves. All fields are guarded by Cache.mu.
 type flight struct {
-	rows []state.Row   // the leader's
+	rows []state.Row   // the leader's, and of our own when it has left
 	next int           // the checkpoint being computed
 	step chan struct{} // closed when next is reached or given up, then replaced
 	over bool          // the leader has left
@@ -93,6 +93,9 @@ func (c *Cache) end(k Key, f *flight) {
 		c.flights[k] = l
 	}
 	close(f.step)
+	if f.waiters > 0 && f.last != nil { // the leader's caller may change its rows from now on
+		f.rows = makeRun(f.rows[:f.last.Len()]).appendTo(nil)
+	}
 	f.tidy()
 }
 

@@ -271,3 +271,43 @@ func TestFullPool(t *testing.T) {
 		}
 	})
 }
+
+// The leader's caller may write its next prompt where the last one was while a
+// follower has yet to look.
+func TestFollowerOfRowsThatChange(t *testing.T) {
+	mine, other := count(200, 200), count(200, 150)
+	mine[3], other[3] = state.Row{Token: -1, Vec: []float32{1, 2}}, state.Row{Token: -1, Vec: []float32{1, 2}}
+	bubble(t, Config{Policy: every100}, func(t *testing.T, c *Cache, w *world) {
+		for name, tt := range map[string]struct {
+			rows []state.Row
+			vec  float32 // written into the leader's continuous row
+			want int
+		}{"the rows that were run": {slices.Clone(mine), 9, 200}, "the next prompt's": {other, 1, 0}} {
+			q := w.seq()
+			q.n = 200
+			s, err := q.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows := slices.Clone(mine)
+			rows[3].Vec = slices.Clone(mine[3].Vec)
+			c.mu.Lock()
+			c.lead(Key{}, rows, 100)
+			f := c.join(Key{}, tt.rows, 200, 0)
+			c.advance(Key{}, f, s, 0)
+			c.mu.Unlock()
+			s.Release()
+			rows[3].Vec[0] = tt.vec
+			copy(rows[4:], other[4:])
+			got, err := c.wait(context.Background(), f, f.step, tt.rows, 200)
+			n := 0
+			if got != nil {
+				n = got.Len()
+				got.Release()
+			}
+			if err != nil || n != tt.want {
+				t.Errorf("%s: starts at %d, %v, want %d", name, n, err, tt.want)
+			}
+		}
+	})
+}
