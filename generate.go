@@ -39,9 +39,9 @@ type Report struct {
 	Reason       string        // "stop" (end token), "stop string", "length", "context", "cancelled", "error"
 }
 
-// Token is one step of a generation. Text may be empty: a character can span
-// tokens, and what may be the beginning of a stop string is held back. All Texts
-// together are the generated text.
+// Token is one step of a generation, an end-of-text token included. Text may be empty:
+// a character can span tokens, what may be the beginning of a stop string is held back,
+// and the last token brings what was. All Texts together are the generated text.
 type Token struct {
 	ID   int32
 	Text string
@@ -83,43 +83,49 @@ func (m *Model) GenerateIDs(ctx context.Context, ids []int32, g Gen) iter.Seq2[T
 }
 
 // continueWith makes the runner's history the prompt ids, reusing what it has of
-// them, and generates. It returns the ids that were generated.
-func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g Gen, yield func(Token, error) bool) (out []int32) {
+// them, and generates.
+func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g Gen, yield func(Token, error) bool) {
 	if g.Report == nil {
 		g.Report = new(Report)
 	}
 	rep := g.Report
-	*rep = Report{PromptTokens: len(ids), Reason: "error"}
-	fail := func(err error) []int32 {
+	*rep = Report{PromptTokens: len(ids)}
+	fail := func(err error) {
+		rep.Reason = "error"
 		if ctx.Err() != nil {
 			rep.Reason = "cancelled"
 		}
 		yield(Token{}, err)
-		return out
 	}
 	if err := g.check(); err != nil {
-		return fail(err)
+		fail(err)
+		return
 	}
 	if len(ids) == 0 {
-		return fail(fmt.Errorf("samebit: generate: the prompt has no tokens"))
+		fail(fmt.Errorf("samebit: generate: the prompt has no tokens"))
+		return
 	}
 	if n := m.Shape.Context; len(ids) >= n {
-		return fail(fmt.Errorf("samebit: generate: the prompt has %d tokens and leaves no room in a context of %d: shorten it", len(ids), n))
+		fail(fmt.Errorf("samebit: generate: the prompt has %d tokens and leaves no room in a context of %d: shorten it", len(ids), n))
+		return
 	}
 	smp, err := sample.New(g.Sample, min(m.Tokenizer.Size(), m.Shape.Vocab))
 	if err != nil {
-		return fail(err)
+		fail(err)
+		return
 	}
 	stops, err := sample.NewStopMatcher(g.Stop)
 	if err != nil {
-		return fail(err)
+		fail(err)
+		return
 	}
 
 	start := time.Now()
 	r.OnProgress(g.Prefill)
 	defer r.OnProgress(nil)
 	if rep.Reused, err = m.prefill(ctx, r, ids, g.Prefill); err != nil {
-		return fail(err)
+		fail(err)
+		return
 	}
 	rep.Prefill = time.Since(start)
 	start = time.Now()
@@ -132,48 +138,50 @@ func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g G
 	}
 	text := token.Decoder{Tokenizer: m.Tokenizer, SkipSpecial: !g.Special}
 	history := slices.Clone(ids)
-	last := int32(token.NoToken)
-	// end shows what was held back.
-	end := func(reason string) []int32 {
-		rest, found := stops.Push(text.Flush())
-		if found {
-			reason = "stop string"
-		} else {
-			rest += stops.Flush()
-		}
-		rep.Reason = reason
-		if rest != "" {
-			yield(Token{ID: last, Text: rest}, nil)
-		}
-		return out
-	}
 	for {
 		id, err := smp.Next(r.Logits(), history, g.Sequence, uint64(len(history)))
 		if err != nil {
-			return fail(fmt.Errorf("samebit: generate: token %d: %w", rep.Tokens, err))
+			fail(fmt.Errorf("samebit: generate: token %d: %w", rep.Tokens, err))
+			return
 		}
 		rep.Tokens++
-		out, history, last = append(out, id), append(history, id), id
-		if m.stops(id) && !g.Ignore {
-			return end("stop")
+		history = append(history, id)
+		reason := "" // to end
+		switch {
+		case m.Tokenizer.IsStop(id) && !g.Ignore:
+			reason = "stop"
+		case rep.Tokens == limit:
+			reason = "length"
+		case r.Len()+1 >= m.Shape.Context:
+			reason = "context"
 		}
-		piece, found := stops.Push(text.Push(id))
-		if !yield(Token{ID: id, Text: piece}, nil) {
-			rep.Reason = "cancelled"
-			return out
+		var piece string
+		found := false
+		if reason != "stop" {
+			piece, found = stops.Push(text.Push(id))
+		}
+		if reason != "" && !found { // what was held back
+			var rest string
+			if rest, found = stops.Push(text.Flush()); !found {
+				rest += stops.Flush()
+			}
+			piece += rest
 		}
 		if found {
-			rep.Reason = "stop string"
-			return out
+			reason = "stop string"
 		}
-		if rep.Tokens == limit {
-			return end("length")
-		}
-		if r.Len()+1 >= m.Shape.Context {
-			return end("context")
+		rep.Reason = reason
+		more := yield(Token{ID: id, Text: piece}, nil)
+		switch {
+		case reason != "":
+			return
+		case !more:
+			rep.Reason = "cancelled"
+			return
 		}
 		if err := r.Step(ctx, id); err != nil {
-			return fail(err)
+			fail(err)
+			return
 		}
 	}
 }
@@ -210,11 +218,6 @@ func (m *Model) keep(r *nn.Runner) {
 	}
 	defer snap.Release()
 	_ = m.cache.Insert(m.cacheKey(), r.History(), snap) // likewise
-}
-
-// stops reports whether id ends a text, by the tokenizer's files or the model's.
-func (m *Model) stops(id int32) bool {
-	return m.Tokenizer.IsStop(id) || slices.Contains(m.Shape.EOS, id)
 }
 
 // common is the length of the shared beginning.

@@ -147,6 +147,7 @@ func open(ctx context.Context, path string, cfg Config, set *checkpoint.Set, tok
 	if n := m.Tokenizer.Size(); n > shape.Vocab {
 		return nil, fmt.Errorf("samebit: open %s: the tokenizer has %d ids, the embedding only %d rows: the files belong to different models", path, n, shape.Vocab)
 	}
+	m.Tokenizer.AddStops(shape.EOS...) // what the model's config alone names
 	m.template = jinja.ChatML()
 	if t := m.Tokenizer.ChatTemplate; t != "" {
 		if m.template, err = jinja.Parse("chat template", t); err != nil {

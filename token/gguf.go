@@ -82,7 +82,7 @@ func fromVocab(v Vocab) (*Tokenizer, error) {
 		}
 		*x.field = x.id
 	}
-	t.addStops(v.EOS, v.EOT)
+	t.AddStops(v.EOS, v.EOT)
 	if v.AddBOS && t.BOS != NoToken {
 		t.Prefix = []int32{t.BOS}
 	}

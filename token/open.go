@@ -126,7 +126,7 @@ func (t *Tokenizer) applyConfig(data []byte) error {
 			return fmt.Errorf("token %.40q is not in the vocabulary of tokenizer.json", string(x.name))
 		}
 	}
-	t.addStops(t.EOS)
+	t.AddStops(t.EOS)
 	return nil
 }
 
@@ -144,6 +144,6 @@ func (t *Tokenizer) applyGeneration(data []byte) error {
 			return fmt.Errorf("eos_token_id %.40s is neither an id nor a list of ids", c.EOS)
 		}
 	}
-	t.addStops(ids...)
+	t.AddStops(ids...)
 	return nil
 }

@@ -78,9 +78,9 @@ func (t *Tokenizer) TokenBytes(id int32) []byte {
 	return []byte(t.words.at(id))
 }
 
-// addStops adds ids to Stops, in order and once each, leaving out NoToken and
+// AddStops adds ids to Stops, in order and once each, leaving out NoToken and
 // ids that do not exist.
-func (t *Tokenizer) addStops(ids ...int32) {
+func (t *Tokenizer) AddStops(ids ...int32) {
 	for _, id := range ids {
 		if t.words.has(id) {
 			t.Stops = append(t.Stops, id)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,10 +77,11 @@ func (f *answerFlags) open(c *cobra.Command, dev backend.Device) (full, own *nn.
 	if err != nil {
 		return nil, nil, text, nil, err
 	}
+	t.AddStops(shape.EOS...)
 	text = qccbench.Text{Size: t.Size(), Decode: t.TextSkip,
 		Encode: func(s string) []int32 { return t.EncodeSpecial(nil, s) },
 		Plain:  func(s string) []int32 { return t.EncodePlain(nil, s) },
-		Stop:   func(id int32) bool { return t.IsStop(id) || slices.Contains(shape.EOS, id) }}
+		Stop:   t.IsStop}
 	if full, err = loadDecoder(c.Context(), dev, path, tensor.F32, nil); err != nil {
 		return nil, nil, text, nil, err
 	}
