@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +18,7 @@ func newChat() *cobra.Command {
 	var mf modelFlags
 	var gf genFlags
 	var system string
+	var date dateFlag
 	var think, noThink bool
 	c := &cobra.Command{
 		Use:   "chat [flags]",
@@ -34,6 +34,7 @@ lists the commands. Without a terminal every line of standard input is a turn.`,
 	mf.registerSequence(c)
 	gf.register(c, 0.7)
 	c.Flags().StringVar(&system, "system", "", "system message `TEXT`")
+	date.register(c)
 	c.Flags().BoolVar(&think, "think", false, "ask the template for thinking, where it knows the option")
 	c.Flags().BoolVar(&noThink, "no-think", false, "ask the template for no thinking")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -44,7 +45,11 @@ lists the commands. Without a terminal every line of standard input is a turn.`,
 		if err != nil {
 			return err
 		}
-		cfg := samebit.ChatConfig{System: system, Now: time.Now()}
+		now, err := date.time()
+		if err != nil {
+			return err
+		}
+		cfg := samebit.ChatConfig{System: system, Now: now}
 		switch {
 		case think && noThink:
 			return usagef("chat: --think and --no-think exclude each other")

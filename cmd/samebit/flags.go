@@ -62,20 +62,46 @@ func longFlags(root *cobra.Command, args []string) []string {
 	}
 	walk(root)
 	out := make([]string, 0, len(args))
+	c, value := root, false // the command so far; a flag before waits for its value
 	for i, a := range args {
-		if a == "--" {
+		switch rest, dash := strings.CutPrefix(a, "-"); {
+		case value:
+			value = false
+		case a == "--":
 			return append(out, args[i:]...)
-		}
-		if rest, ok := strings.CutPrefix(a, "-"); ok && !strings.HasPrefix(rest, "-") {
-			name, _, _ := strings.Cut(rest, "=")
-			// What is no flag at all is taken as a long one, for the sake of the message.
-			if len(name) > 1 && (long[name] || !short[name[0]]) && !isNumber(name) {
-				a = "-" + a
+		case !dash:
+			for _, sub := range c.Commands() {
+				if sub.Name() == a || sub.HasAlias(a) {
+					c = sub
+					break
+				}
 			}
+		default:
+			if name, _, _ := strings.Cut(rest, "="); len(name) > 1 && name[0] != '-' {
+				// What is no flag at all is taken as a long one, for the sake of the message.
+				if (long[name] || !short[name[0]]) && !isNumber(name) {
+					a = "-" + a
+				}
+			}
+			value = waits(c, a)
 		}
 		out = append(out, a)
 	}
 	return out
+}
+
+// waits reports whether the argument after flag a of c is its value.
+func waits(c *cobra.Command, a string) bool {
+	if name, long := strings.CutPrefix(a, "--"); long {
+		f := c.Flag(name) // none if there is a = in it
+		return f != nil && f.NoOptDefVal == ""
+	}
+	for i := 1; i < len(a); i++ {
+		if f := c.Flags().ShorthandLookup(a[i : i+1]); f != nil && f.NoOptDefVal == "" {
+			return i == len(a)-1 // or the rest is the value
+		}
+	}
+	return false
 }
 
 // isNumber tells the -5 of a value from a flag.

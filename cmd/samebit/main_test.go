@@ -23,6 +23,11 @@ func TestLongFlags(t *testing.T) {
 		{"run -fast x", "run --fast x", "an unknown flag is named whole"},
 		{"run -- -seed", "run -- -seed", "what comes after -- is text"},
 		{"run -", "run -", "standard input"},
+		{"run -stop -END x", "run --stop -END x", "a value that begins with a dash"},
+		{"run -m -folder/x.gguf -seed 7", "run -m -folder/x.gguf --seed 7", "likewise, of a short flag"},
+		{"run -qm -folder -seed 7", "run -qm -folder --seed 7", "of the last of short flags"},
+		{"run -json -seed 7", "run --json --seed 7", "a flag without a value"},
+		{"bench -json -seqs -tests batch", "bench --json -seqs --tests batch", "which has one in another command"},
 		{"completion bash -no-descriptions", "completion bash --no-descriptions", "flags of commands below commands"},
 	} {
 		if got := longFlags(newRoot(), strings.Fields(tt.in)); !slices.Equal(got, strings.Fields(tt.want)) {

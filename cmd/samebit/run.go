@@ -49,15 +49,40 @@ func (f *genFlags) gen() (samebit.Gen, error) {
 		return samebit.Gen{}, err
 	}
 	if _, err := sample.NewStopMatcher(f.stop); err != nil {
-		return samebit.Gen{}, err
+		return samebit.Gen{}, usageError{err}
 	}
 	topP := f.topP
 	g := samebit.Gen{MaxTokens: f.tokens, Stop: f.stop, Ignore: f.ignoreEnd, Sample: sample.Config{
 		Temperature: f.temperature, TopK: f.topK, TopP: &topP, MinP: f.minP, RepetitionPenalty: f.repeat,
 		PresencePenalty: f.presence, FrequencyPenalty: f.frequency, Seed: f.seed,
 	}}
-	_, err := sample.New(g.Sample, 1)
-	return g, err
+	if _, err := sample.New(g.Sample, 1); err != nil {
+		return samebit.Gen{}, usageError{err}
+	}
+	return g, nil
+}
+
+// dateFlag is what chat templates that ask for the date get. Not the clock's by default:
+// the same command gives the same text on any day.
+type dateFlag struct{ text string }
+
+func (f *dateFlag) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.text, "date", "", "`DATE`, as 2026-12-31, for chat templates that ask for it, or today; without it they do without, and a text is the same every day")
+}
+
+// time is the date, the zero time without one.
+func (f *dateFlag) time() (time.Time, error) {
+	switch f.text {
+	case "":
+		return time.Time{}, nil
+	case "today":
+		return time.Now(), nil
+	}
+	t, err := time.Parse(time.DateOnly, f.text)
+	if err != nil {
+		return t, usagef("--date %q: want a date, as 2026-12-31, or today", f.text)
+	}
+	return t, nil
 }
 
 // runResult is what run -json prints.
@@ -84,6 +109,7 @@ func newRun() *cobra.Command {
 	var mf modelFlags
 	var gf genFlags
 	var asJSON, asChat, quiet bool
+	var date dateFlag
 	c := &cobra.Command{
 		Use:   "run [flags] [PROMPT | -]",
 		Short: "Continue a prompt and stream the text",
@@ -102,6 +128,7 @@ into one JSON object together with the text and its token ids.`,
 	gf.register(c, 0)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object with the text and timings")
 	c.Flags().BoolVar(&asChat, "chat", false, "render the prompt as a user's turn with the model's chat template")
+	date.register(c)
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no timings on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := mf.check(); err != nil {
@@ -110,6 +137,13 @@ into one JSON object together with the text and its token ids.`,
 		gen, err := gf.gen()
 		if err != nil {
 			return err
+		}
+		now, err := date.time()
+		if err != nil {
+			return err
+		}
+		if !now.IsZero() && !asChat {
+			return usagef("run: --date goes with --chat")
 		}
 		prompt, err := text(c, args)
 		if err != nil {
@@ -124,7 +158,7 @@ into one JSON object together with the text and its token ids.`,
 		info := m.Device().Info()
 		res := runResult{Model: m.Shape.ModelType, Device: info.Name, Kernels: info.Kernels, Threads: info.Threads, Seed: gf.seed, LoadSeconds: time.Since(start).Seconds()}
 
-		ids, err := encode(m, prompt, asChat)
+		ids, err := encode(m, prompt, asChat, now)
 		if err != nil {
 			return err
 		}
@@ -158,10 +192,10 @@ into one JSON object together with the text and its token ids.`,
 	return c
 }
 
-// encode makes the ids of a prompt.
-func encode(m *samebit.Model, prompt string, asChat bool) ([]int32, error) {
+// encode makes the ids of a prompt, as a turn of a chat at that date.
+func encode(m *samebit.Model, prompt string, asChat bool, now time.Time) ([]int32, error) {
 	if asChat {
-		return m.EncodeChat([]samebit.Message{{Role: "user", Content: prompt}}, samebit.ChatConfig{Now: time.Now()})
+		return m.EncodeChat([]samebit.Message{{Role: "user", Content: prompt}}, samebit.ChatConfig{Now: now})
 	}
 	ids := m.Tokenizer.EncodeSpecial(nil, prompt)
 	if len(ids) == 0 && prompt != "" {

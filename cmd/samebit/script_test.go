@@ -78,6 +78,12 @@ func gguf(ts *testscript.TestScript, neg bool, args []string) {
 			continue
 		}
 		meta = append(meta, checkpoint.KV{Key: k, Value: v})
+		delete(change, k)
+	}
+	for k, v := range change {
+		if strings.Contains(k, ".") { // one that was not there
+			meta = append(meta, checkpoint.KV{Key: k, Value: v})
+		}
 	}
 	var tensors []checkpoint.Entry
 	for _, i := range set.Infos() {
