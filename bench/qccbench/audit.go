@@ -46,9 +46,12 @@ type AuditConfig struct {
 // trained model.
 type AuditResult struct {
 	Head
-	Config  Shell             `json:"config"`
-	State   map[string]Target `json:"state"`   // percent of a full cache, by length
-	Latency map[string]Target `json:"latency"` // tokens per token of a full cache's time
+	Config  Shell              `json:"config"`
+	Window  int                `json:"window_size"`
+	Codes   int                `json:"num_codes"`
+	State   map[string]Target  `json:"state"`             // percent of a full cache, by length
+	Latency map[string]Target  `json:"latency"`           // tokens per token of a full cache's time
+	TPOT    map[string]float64 `json:"tpot_ms,omitempty"` // of single tokens behind the lengths that were streamed, medians
 	Quality struct {
 		Target
 		Vacuous bool `json:"passed_without_attention"`
@@ -59,7 +62,7 @@ type AuditResult struct {
 
 // RunAudit judges the claims that random weights can judge.
 func RunAudit(ctx context.Context, dev backend.Device, c AuditConfig) (AuditResult, error) {
-	r := AuditResult{Head: head("audit_targets", c.RunID, dev), Config: c.Shell, State: map[string]Target{}, Latency: map[string]Target{}}
+	r := AuditResult{Head: head("audit_targets", c.RunID, dev), Config: c.Shell, Window: c.Window, Codes: c.Codes, State: map[string]Target{}, Latency: map[string]Target{}, TPOT: map[string]float64{}}
 	r.Synthetic = true
 	missing := func(threshold float64) Target { return Target{Threshold: threshold, Status: "missing"} }
 	r.Quality.Target, r.Retrieval = missing(c.QualityTarget), missing(c.RetrievalTarget)
@@ -72,8 +75,11 @@ func RunAudit(ctx context.Context, dev backend.Device, c AuditConfig) (AuditResu
 			}
 			r.State[strconv.Itoa(n)] = atMost(l.StateFraction, 0.5)
 			r.Latency[strconv.Itoa(n)] = missing(1)
+			if l.Ran {
+				r.TPOT[strconv.Itoa(n)] = l.TPOT
+			}
 			if !c.StateOnly && c.FullMax > 0 && n <= c.FullMax {
-				s, err := RunSpeed(ctx, dev, SpeedConfig{RunID: c.RunID, Shell: c.Shell, Contexts: []int{n}, Tokens: 16, Repeat: 1, Chunk: 256}, nil)
+				s, err := RunSpeed(ctx, dev, c.speed(n), nil)
 				if err != nil {
 					return err
 				}
@@ -105,4 +111,9 @@ func RunAudit(ctx context.Context, dev backend.Device, c AuditConfig) (AuditResu
 		return nil
 	})
 	return r, err
+}
+
+// speed is the comparison with a full cache behind n tokens.
+func (c AuditConfig) speed(n int) SpeedConfig {
+	return SpeedConfig{RunID: c.RunID, Shell: c.Shell, Contexts: []int{n}, Tokens: 16, Repeat: 1, Chunk: 256, Window: c.Window, Codes: c.Codes}
 }

@@ -62,7 +62,7 @@ func TestSlope(t *testing.T) {
 
 func TestSpeed(t *testing.T) {
 	r, err := RunSpeed(t.Context(), device(t), SpeedConfig{Shell: small, Contexts: []int{300}, Tokens: 3, Prompts: []int{300}, Repeat: 1, Chunk: 100}, nil)
-	if err != nil || len(r.Decode) != 1 || len(r.Prefill) != 1 || r.Decode[0].Speedup <= 0 || r.Prefill[0].Length != 300 {
+	if err != nil || r.Window != 128 || r.Codes != 16 || len(r.Decode) != 1 || len(r.Prefill) != 1 || r.Decode[0].Speedup <= 0 || r.Prefill[0].Length != 300 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -209,8 +209,18 @@ func TestServing(t *testing.T) {
 func TestAudit(t *testing.T) {
 	r, err := RunAudit(t.Context(), device(t), AuditConfig{Shell: small, Lengths: []int{500, 100000}, QualityLengths: []int{32}, Window: 16, Codes: 4, QualityTarget: 0.9, FullMax: 500})
 	if err != nil || r.State["500"].Status != "fail" || r.State["100000"].Status != "pass" || r.Latency["100000"].Status != "missing" || r.Latency["500"].Status == "missing" ||
-		r.Retrieval.Status != "missing" || !r.Quality.Vacuous {
+		r.Retrieval.Status != "missing" || !r.Quality.Vacuous || len(r.TPOT) != 0 {
 		t.Errorf("%+v, %v", r, err)
+	}
+	// Time is that of the configuration whose state is counted, and what is streamed is timed.
+	c := AuditConfig{Shell: small, Lengths: []int{60}, Window: 16, Codes: 4, RunLatency: true}
+	s, err := RunSpeed(t.Context(), device(t), c.speed(60), nil)
+	if err != nil || s.Window != 16 || s.Codes != 4 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	r, err = RunAudit(t.Context(), device(t), c)
+	if err != nil || r.Window != 16 || r.Codes != 4 || r.TPOT["60"] <= 0 || r.Latency["60"].Status != "missing" {
+		t.Errorf("streamed: %+v, %v", r, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package qccbench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -199,11 +200,15 @@ type SpeedConfig struct {
 	Prompts  []int
 	Repeat   int // of prompts
 	Chunk    int
+
+	Window, Codes int // 0: 128 and 16
 }
 
 // SpeedResult are ratios of medians: of single tokens, and of prompts.
 type SpeedResult struct {
 	Head
+	Window  int          `json:"window_size"`
+	Codes   int          `json:"num_codes"`
 	Decode  []SpeedPoint `json:"decode"`
 	Prefill []SpeedPoint `json:"prefill"`
 }
@@ -234,10 +239,13 @@ func RunSpeed(ctx context.Context, dev backend.Device, c SpeedConfig, progress f
 	if err := d.check(append(append([]int(nil), c.Contexts...), c.Prompts...)...); err != nil {
 		return r, err
 	}
-	p, err := openPair(ctx, dev, c.Shell, func(q *qcc.Config) { q.MaxPosition = 131072 })
+	p, err := openPair(ctx, dev, c.Shell, func(q *qcc.Config) {
+		q.MaxPosition, q.Window, q.Codes = 131072, cmp.Or(c.Window, q.Window), cmp.Or(c.Codes, q.Codes)
+	})
 	if err != nil {
 		return r, err
 	}
+	r.Window, r.Codes = p.own.Config.Window, p.own.Config.Codes
 	done := func() {
 		if progress != nil {
 			progress(len(r.Decode)+len(r.Prefill), len(c.Contexts)+len(c.Prompts))

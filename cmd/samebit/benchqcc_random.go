@@ -127,7 +127,7 @@ retrieval needs a trained model: --checkpoint, one of qcc-train-synthetic-retrie
 	f.IntVar(&cfg.Window, "window-size", 128, "window of `N` rows")
 	f.IntVar(&cfg.Codes, "num-codes", 16, "`N` codes per head")
 	f.Float64Var(&cfg.QualityTarget, "quality-target", 0.99, "mean cosine `X` to reach")
-	f.BoolVar(&cfg.RunLatency, "run-latency", false, "stream every length")
+	f.BoolVar(&cfg.RunLatency, "run-latency", false, "stream every length, and time single tokens behind it")
 	f.BoolVar(&full, "compare-full", false, "compare the time per token with a full cache")
 	f.IntVar(&most, "full-max-length", most, "with --compare-full: up to `N` tokens")
 	f.BoolVar(&cfg.StateOnly, "state-only", false, "count states, and run nothing")
