@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"samebit/internal/jsonlines"
 	"samebit/nn"
 	"samebit/rclc"
 	"samebit/state"
@@ -35,7 +33,8 @@ type Config struct {
 	Part, Parts int
 
 	// Have are results of an earlier run, as Read returns them; what they hold is
-	// not done again.
+	// not done again. Those of other things are refused: methods, ratios, what is
+	// answered and the number of cases may differ, the rest must be the same.
 	Have []Result
 	// Emit is called with each new result, in the order of cases, methods and ratios.
 	Emit func(Result) error
@@ -47,6 +46,8 @@ type Config struct {
 // the same in every run.
 type Result struct {
 	Case      int        `json:"case"`
+	Of        string     `json:"of"`  // what the case amounts to
+	Run       string     `json:"run"` // what model, tokenizer, chat template and configuration amount to
 	Kind      string     `json:"kind,omitempty"`
 	Method    string     `json:"selector"`
 	Ratio     int        `json:"ratio,omitempty"`
@@ -72,16 +73,6 @@ type key struct {
 	index  int
 	method string
 	ratio  int
-}
-
-// Read reads the results that a run wrote, one JSON object per line. A last line
-// that was cut off is left out, so that a run that was killed can go on.
-func Read(r io.Reader) ([]Result, error) {
-	out, err := jsonlines.Read[Result](r)
-	if err != nil {
-		return nil, fmt.Errorf("eval: results, %w", err)
-	}
-	return out, nil
 }
 
 // fill puts the defaults in and refuses what cannot be run.
@@ -156,16 +147,10 @@ func Run(ctx context.Context, m *rclc.Model, tok *token.Tokenizer, cases []Case,
 	}
 	defer batch.Close()
 	r := run{cfg: &cfg, receiver: receiver{model: m, tok: tok, batch: batch, longest: cfg.MaxTokens}, have: map[key]Result{}}
-	out := slices.Clone(cfg.Have)
-	for _, h := range out {
-		if h.Case < 0 || h.Case >= len(cases) || h.Question != "" && h.Question != cases[h.Case].Question {
-			return nil, fmt.Errorf("eval: the earlier results have case %d, %q, which these %d cases have not: name another file, or the same cases", h.Case, h.Question, len(cases))
-		}
-		if h.Answered && h.Placement != "" && h.Placement != cfg.Placement {
-			return nil, fmt.Errorf("eval: the earlier results were made with placement %q, this run has %q: name another file", h.Placement, cfg.Placement)
-		}
-		r.have[key{h.Case, h.Method, h.Ratio}] = h
+	if err := r.resume(cases); err != nil {
+		return nil, err
 	}
+	out := slices.Clone(cfg.Have)
 	for i := range cases {
 		if i%cfg.Parts != cfg.Part {
 			continue
@@ -193,6 +178,8 @@ func Run(ctx context.Context, m *rclc.Model, tok *token.Tokenizer, cases []Case,
 type run struct {
 	cfg *Config
 	receiver
+	id   string   // of results
+	of   []string // by case
 	have map[key]Result
 }
 
@@ -220,7 +207,7 @@ func (r *run) one(ctx context.Context, i int, c *Case) ([]Result, error) {
 				continue
 			}
 			if !ok {
-				h = Result{Case: i, Kind: c.Kind, Method: method, Ratio: ratio, Question: c.Question}
+				h = Result{Case: i, Of: r.of[i], Run: r.id, Kind: c.Kind, Method: method, Ratio: ratio, Question: c.Question}
 			}
 			if chooses(method) && !ok && !slices.Contains(missing, method) {
 				missing = append(missing, method)
@@ -323,6 +310,9 @@ func (r *run) answers(ctx context.Context, i int, c *Case, ids [][]int32, work [
 			}
 			prompts[k], err = r.text(strings.Join(parts, "\n\n"), c)
 		default:
+			if err = inside(v.Spans, ids); err != nil {
+				break
+			}
 			p := slices.Clone(before)
 			for d, kept := range v.Spans {
 				for _, s := range kept {

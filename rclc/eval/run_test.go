@@ -254,9 +254,6 @@ func TestRunRefuses(t *testing.T) {
 		{m, cases, Config{Placement: "after"}, `placement "after"`},
 		{m, cases, Config{MaxTokens: -1}, "-1 tokens"},
 		{m, cases, Config{Part: 2, Parts: 2}, "part 2 of 2"},
-		{m, cases, Config{Have: []Result{{Answered: true, Placement: InTurn}}}, "placement \"turn\""},
-		{m, cases, Config{Have: []Result{{Case: 1}}}, "case 1"},
-		{m, cases, Config{Have: []Result{{Question: "Why?"}}}, "\"Why?\""},
 	} {
 		if _, err := Run(bg, c.m, tok, c.cases, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.cfg, err, c.want)
