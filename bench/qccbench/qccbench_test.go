@@ -152,6 +152,14 @@ func TestAssociative(t *testing.T) {
 	if err != nil || r.Passed || r.Table != 0 || r.Needle == 0 || r.Missed == 0 {
 		t.Errorf("too many needles: %+v, %v", r, err)
 	}
+	c.Context, c.Trials = c.events(), 1
+	if _, err := RunAssociative(t.Context(), device(t), c); err == nil || !strings.Contains(err.Error(), "want at least 71 tokens") {
+		t.Errorf("no token without an event: %v", err)
+	}
+	c.Context++
+	if r, err = RunAssociative(t.Context(), device(t), c); err != nil || r.Depths != [2]int{71, 71} {
+		t.Errorf("one token without an event: %+v, %v", r, err)
+	}
 }
 
 func TestRetrieval(t *testing.T) {

@@ -52,8 +52,11 @@ type AssociativeResult struct {
 func RunAssociative(ctx context.Context, dev backend.Device, c AssociativeConfig) (AssociativeResult, error) {
 	r := AssociativeResult{Head: head("associative_retrieval", c.RunID, dev), Oracle: true, Trials: c.Trials, Needles: c.Needles}
 	r.Synthetic = true
-	if c.Trials < 1 || c.Needles < 1 || c.Near < 0 || c.Random < 0 || c.Dim < 2 || c.Dim > 4096 || max(c.Needles, c.Near, c.Random) > 1<<12 || c.Context < c.events() {
-		return r, fmt.Errorf("qccbench: %d trials of %d needles with %d near and %d random distractors, %d wide, in %d tokens: want positive numbers that fit", c.Trials, c.Needles, c.Near, c.Random, c.Dim, c.Context)
+	if c.Trials < 1 || c.Needles < 1 || c.Near < 0 || c.Random < 0 || c.Dim < 2 || c.Dim > 4096 || max(c.Needles, c.Near, c.Random) > 1<<12 {
+		return r, fmt.Errorf("qccbench: %d trials of %d needles with %d near and %d random distractors, %d wide: want at least one trial and needle, 2 wide or more, and at most %d of each", c.Trials, c.Needles, c.Near, c.Random, c.Dim, 1<<12)
+	}
+	if n := c.events(); c.Context <= n {
+		return r, fmt.Errorf("qccbench: %d needles and distractors in %d tokens: want at least %d tokens", n, c.Context, n+1)
 	}
 	cfg := qcc.RegistryConfig(1, c.Dim)
 	always := 1.0
