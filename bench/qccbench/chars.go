@@ -87,7 +87,7 @@ func unigram(train, judged []int32, vocab int) float64 {
 // the same pieces of a text from the same seed.
 func RunChars(ctx context.Context, dev backend.Device, c CharsConfig) (CharsResult, error) {
 	r := CharsResult{Head: head("tiny_shakespeare", c.RunID, dev), Steps: c.Steps, Batch: c.Batch, Length: c.Length, Window: c.Window}
-	r.MatchedFullKV = true
+	r.Synthetic, r.MatchedFullKV = true, true
 	ids, vocab, err := characters(c.Text)
 	if err != nil {
 		return r, err

@@ -104,7 +104,7 @@ func TestLearnRetrieval(t *testing.T) {
 func TestChars(t *testing.T) {
 	c := CharsConfig{Toy: toyOf(60), Text: strings.Repeat("über allen Gipfeln ist Ruh, ", 40), Length: 24, EvalBatches: 2}
 	r, err := RunChars(t.Context(), device(t), c)
-	if err != nil || r.Vocab != 18 || r.Characters != 1120 || r.Judged != 2*8*24 || r.Synthetic || !r.MatchedFullKV || !(r.QCC.Perplexity < r.Unigram/2) || !(r.Full.Perplexity < r.Unigram/2) ||
+	if err != nil || r.Vocab != 18 || r.Characters != 1120 || r.Judged != 2*8*24 || !r.Synthetic || !r.MatchedFullKV || !(r.QCC.Perplexity < r.Unigram/2) || !(r.Full.Perplexity < r.Unigram/2) ||
 		math.Abs(math.Log(r.QCC.Perplexity)-r.QCC.ValidLoss) > 1e-12 {
 		t.Errorf("%+v, %v", r, err)
 	}
