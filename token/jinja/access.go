@@ -139,10 +139,11 @@ func (x *sliceExpr) eval(r *renderer, s *scope) any {
 	return nil
 }
 
-// slice returns the indices of [a:b:step] on n elements, as Python counts them,
+// slice returns the indices of [a:b:step] on length elements, as Python counts them,
 // and the resolved a, b and step.
-func (r *renderer) slice(n int, part [3]any) ([]int, [3]int64) {
-	get := func(v any, def int) int {
+func (r *renderer) slice(length int, part [3]any) ([]int, [3]int64) {
+	n := int64(length)
+	get := func(v any, def int64) int64 {
 		if v == nil {
 			return def
 		}
@@ -150,17 +151,17 @@ func (r *renderer) slice(n int, part [3]any) ([]int, [3]int64) {
 		if !ok {
 			r.fail("slice indices must be integers, not %s", typeName(v))
 		}
-		return int(max(-1<<40, min(i, 1<<40)))
+		return max(-1<<40, min(i, 1<<40)) // sums with lengths do not overflow
 	}
 	step := get(part[2], 1)
 	if step == 0 {
 		r.fail("slice step cannot be zero")
 	}
-	lo, hi, from, to := 0, n, 0, n
+	lo, hi, from, to := int64(0), n, int64(0), n
 	if step < 0 {
 		lo, hi, from, to = -1, n-1, n-1, -1
 	}
-	clamp := func(v any, def int) int {
+	clamp := func(v any, def int64) int64 {
 		i := get(v, def)
 		if v != nil && i < 0 {
 			i += n
@@ -170,9 +171,9 @@ func (r *renderer) slice(n int, part [3]any) ([]int, [3]int64) {
 	from, to = clamp(part[0], from), clamp(part[1], to)
 	var out []int
 	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
-		out = append(out, i)
+		out = append(out, int(i))
 	}
-	return out, [3]int64{int64(from), int64(to), int64(step)}
+	return out, [3]int64{from, to, step}
 }
 
 // iterate returns the elements a loop over v visits.

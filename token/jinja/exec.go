@@ -142,10 +142,10 @@ type renderer struct {
 	out    *strings.Builder
 	limits Limits
 	steps  int
-	work   int // bytes and elements created so far
-	depth  int // nested evaluations
-	calls  int // nested macro calls
-	held   any // what a set or filter block captured
+	work   int64 // bytes and elements created so far
+	depth  int   // nested evaluations
+	calls  int   // nested macro calls
+	held   any   // what a set or filter block captured
 }
 
 func (r *renderer) fail(format string, args ...any) { fail(r.name, r.line, format, args...) }
@@ -162,9 +162,18 @@ func (r *renderer) charge(n int) {
 	if n > r.limits.Output {
 		r.fail("a value of %d bytes exceeds the limit of %d: raise Limits.Output if the template can be trusted", n, r.limits.Output)
 	}
-	if r.work += n; r.work > 64*r.limits.Output {
-		r.fail("values of more than %d bytes were made: raise Limits.Output if the template can be trusted", 64*r.limits.Output)
+	if r.work += int64(n); r.work > 64*int64(r.limits.Output) {
+		r.fail("values of more than %d bytes were made: raise Limits.Output if the template can be trusted", 64*int64(r.limits.Output))
 	}
+}
+
+// times is n·size, the bytes to charge for n parts of size bytes. It fails beyond the
+// limit of a value, before the product or n leaves an int.
+func (r *renderer) times(n int64, size int) int {
+	if size > 0 && n > int64(r.limits.Output/size) {
+		r.fail("a value of %d times %d bytes exceeds the limit of %d: raise Limits.Output if the template can be trusted", n, size, r.limits.Output)
+	}
+	return int(n) * size
 }
 
 func (r *renderer) write(s string) {

@@ -160,6 +160,10 @@ func given(v, def any) any {
 	return v
 }
 
+// widest bounds integers that are widths, indices and counts: beyond what any value has,
+// and their sums with lengths stay in an int.
+const widest = min(1<<40, math.MaxInt>>1)
+
 // integer returns v as an integer, def for None.
 func (r *renderer) integer(v any, def int) int {
 	if v == nil {
@@ -169,7 +173,7 @@ func (r *renderer) integer(v any, def int) int {
 	if !ok {
 		r.fail("a %s is not an integer", typeName(v))
 	}
-	return int(max(-1<<40, min(n, 1<<40)))
+	return int(max(-widest, min(n, widest)))
 }
 
 func (r *renderer) length(v any) any {
@@ -227,7 +231,7 @@ func indent(r *renderer, v any, a *args) any {
 		in = r.repeat(" ", int64(r.integer(given(p[0], int64(4)), 4)))
 	}
 	lines := splitLines(s+"\n", false)
-	r.charge(len(s) + len(lines)*len(in))
+	r.charge(len(s) + r.times(int64(len(lines)), len(in)))
 	for i, l := range lines {
 		if i > 0 && l != "" || i > 0 && truth(given(p[2], false)) {
 			lines[i] = in + l

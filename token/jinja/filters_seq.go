@@ -139,7 +139,7 @@ func sequenceFilter(name string) filterFunc {
 			for c := range slices.Chunk(r.iterate(v), n) {
 				c = slices.Clone(c)
 				if fill := given(p[1], nil); fill != nil {
-					r.charge(perItem * n)
+					r.charge(r.times(int64(n), perItem))
 					for len(c) < n {
 						c = append(c, fill)
 					}

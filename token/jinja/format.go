@@ -19,7 +19,7 @@ func (r *renderer) pad(s string, width int, fill string, align byte) string {
 	if n <= 0 {
 		return s
 	}
-	r.charge(len(s) + n*len(fill))
+	r.charge(len(s) + r.times(int64(n), len(fill)))
 	left := 0
 	switch align {
 	case '>':

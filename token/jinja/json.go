@@ -180,7 +180,7 @@ func (d *dumper) sequence(open, end byte, n, depth int, each func(int)) {
 
 func (d *dumper) newline(depth int) {
 	if d.indent != nil {
-		d.r.charge(1 + depth*len(*d.indent))
+		d.r.charge(1 + d.r.times(int64(depth), len(*d.indent)))
 		d.b.WriteByte('\n')
 		for range depth {
 			d.b.WriteString(*d.indent)

@@ -16,6 +16,11 @@ func TestLimits(t *testing.T) {
 		"big output":            "\n{% for a in range(99999) %}" + rep("x", 1000) + "{% endfor %}",
 		"repeat":                "\n{{ 'ab' * 999999999999 }}",
 		"repeat list":           "\n{{ [1] * 999999999999 }}",
+		"repeat, 32 bits":       "\n{{ 'ab' * 2147483648 }}",
+		"repeat list, 32 bits":  "\n{{ [1] * 4294967296 }}",
+		"centre, 32 bits":       "\n{{ 'a'.center(4294967297) }}",
+		"batch, 32 bits":        "\n{{ [1]|batch(268435457, 0)|list }}",
+		"indent, 32 bits":       "\n{{ ('a\n' * 65537)|indent(65536) }}",
 		"doubling":              "\n{% set ns = namespace(s='x') %}{% for a in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
 		"doubling by concat":    "\n{% set ns = namespace(s='x') %}{% for a in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
 		"doubling list":         "\n{% set ns = namespace(s=[1]) %}{% for a in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
@@ -82,6 +87,24 @@ func TestErrorLine(t *testing.T) {
 		var e *Error
 		if !errors.As(err, &e) || e.Line != line {
 			t.Errorf("%q: got %v, want an error in line %d", text, err, line)
+		}
+	}
+}
+
+// Integers that leave an int of 32 bits are as large there as elsewhere.
+func TestLargeIntegers(t *testing.T) {
+	for text, want := range map[string]string{
+		"{{ 'abc'[::1099511627776] }}":              "a",
+		"{{ [1, 2, 3][-4294967296:4294967296] }}":   "[1, 2, 3]",
+		"{{ 'aba'|replace('a', 'c', 4294967296) }}": "cbc",
+		"{{ 'a b c'.rsplit(' ', 4294967296) }}":     "['a', 'b', 'c']",
+	} {
+		tpl, err := Parse("t", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tpl.Render(nil); err != nil || got != want {
+			t.Errorf("%s: got %q, %v; want %q", text, got, err, want)
 		}
 	}
 }

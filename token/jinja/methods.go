@@ -356,7 +356,7 @@ func strip(r *renderer, s string, chars any, left, right bool) string {
 			r.fail("strip: a %s is not a string", typeName(chars))
 		}
 		if len(set) > 64 && len(s) > 64 {
-			r.charge(len(set) * len(s)) // the search below is that long at worst
+			r.charge(r.times(int64(len(set)), len(s))) // the search below is that long at worst
 		}
 		in = func(c rune) bool { return strings.ContainsRune(set, c) }
 	}
@@ -374,7 +374,7 @@ func (r *renderer) replace(s, old, with string, n int) string {
 	if n >= 0 {
 		count = min(count, n)
 	}
-	r.charge(len(s) + count*max(len(with)-len(old), 0))
+	r.charge(len(s) + r.times(int64(count), max(len(with)-len(old), 0)))
 	return strings.Replace(s, old, with, n)
 }
 

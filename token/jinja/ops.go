@@ -264,14 +264,14 @@ func (r *renderer) repeat(s string, n int64) string {
 	if n <= 0 || s == "" {
 		return ""
 	}
-	r.charge(int(min(n, 1<<31)) * len(s))
+	r.charge(r.times(n, len(s)))
 	return strings.Repeat(s, int(n))
 }
 
 func (r *renderer) repeatList(l *list, n int64) *list {
 	out := &list{kind: l.kind}
 	if n > 0 && len(l.items) > 0 {
-		r.charge(int(min(n, 1<<31)) * perItem * len(l.items))
+		r.charge(r.times(n, perItem*len(l.items)))
 		for range n {
 			out.items = append(out.items, l.items...)
 		}
