@@ -341,7 +341,10 @@ func TestWrong(t *testing.T) {
 		{Config{Adapters: []Adapter{{"mine", nil}}}, "want a name and an adapter"},
 		{Config{Budgets: []int{100}}, "multiple of 64"},
 		{Config{Lengths: []int{3}}, "at least 32"},
+		{Config{Lengths: []int{}}, "0 lengths"},
+		{Config{Pairs: []int{}}, "0 numbers of pairs"},
 		{Config{Text: []int32{1, 2}}, "longer one"},
+		{Config{Text: []int32{1, 512}}, "token 512 at index 1"},
 		{Config{Tasks: []Task{Single}, Lengths: []int{9000}, Contexts: 1}, "shorter contexts"},
 	} {
 		if _, err := Run(bg, m, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -350,6 +353,12 @@ func TestWrong(t *testing.T) {
 	}
 	if got, err := Read(strings.NewReader("{\"task\":\"recall\",\"index\":3}\n\n{\"task\"")); err != nil || len(got) != 1 || got[0].Index != 3 {
 		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := Read(strings.NewReader("{\"task\":\"recall\"}\n{\"task\":\"text\",\"method\":\"window\"}\n")); err == nil || !strings.Contains(err.Error(), "result 2, of window with text") {
+		t.Error(err)
+	}
+	if rows := Rows([]Result{{Task: Text, Method: Window}, {Task: Recall, Method: Window}}, 1); len(rows) != 1 || rows[0].Task != Recall {
+		t.Errorf("%+v", rows)
 	}
 	if _, err := Read(strings.NewReader("{}\nx\n")); err == nil || !strings.Contains(err.Error(), "line 2") {
 		t.Error(err)

@@ -37,10 +37,14 @@ type Total struct {
 func (r *Result) share() float64 { return float64(r.Right) / float64(max(1, r.Questions)) }
 
 // Rows sums results up in the order of tasks, lengths, pairs, Methods and budgets.
-// Intervals follow from the seed.
+// Intervals follow from the seed. Results of text without a fidelity, which [Read]
+// refuses, are left out.
 func Rows(results []Result, seed uint64) []Row {
 	groups := map[key][]Result{}
 	for _, r := range results {
+		if r.Task == Text && r.Fidelity == nil {
+			continue
+		}
 		k := r.key()
 		k.index = 0
 		groups[k] = append(groups[k], r)

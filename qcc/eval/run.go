@@ -108,6 +108,11 @@ func Read(r io.Reader) ([]Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("eval: results, %w", err)
 	}
+	for i, r := range out {
+		if r.Task == Text && r.Fidelity == nil {
+			return nil, fmt.Errorf("eval: result %d, of %s with text, has no fidelity: leave its line out, and it is made again", i+1, r.Method)
+		}
+	}
 	return out, nil
 }
 
@@ -135,6 +140,9 @@ func (c *Config) fill() error {
 	ints(&c.Budgets, 128, 256)
 	ints(&c.Lengths, 512)
 	ints(&c.Pairs, 16)
+	if len(c.Lengths) == 0 || len(c.Pairs) == 0 {
+		return fmt.Errorf("eval: %d lengths and %d numbers of pairs: want at least one of each, or nil for those that a run takes by itself", len(c.Lengths), len(c.Pairs))
+	}
 	if c.Contexts == 0 {
 		c.Contexts = 8
 	}
@@ -226,6 +234,11 @@ type run struct {
 func Run(ctx context.Context, m Model, cfg Config) ([]Result, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
+	}
+	for i, id := range cfg.Text { // that of a sequence's end is only predicted; the others a pass would check
+		if id < 0 || int(id) >= m.Decoder.Vocab {
+			return nil, fmt.Errorf("eval: token %d at index %d of the text: the model has %d: give a text in its vocabulary", id, i, m.Decoder.Vocab)
+		}
 	}
 	s, err := m.Device.NewStream()
 	if err != nil {
