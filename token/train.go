@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"unicode/utf8"
 )
 
 // TrainConfig says what vocabulary is trained.
 type TrainConfig struct {
-	Vocab   int      // ids, the 256 bytes and the control tokens included
-	Special []string // control tokens; they get the highest ids, in this order
+	Vocab   int      // ids, the 256 bytes and the control tokens included; at most 2²⁰
+	Special []string // control tokens of 2 to 1,024 bytes; they get the highest ids, in this order
 	Pre     string   // how text is cut into pieces, "qwen2" (which "" means), "qwen35" or "llama-bpe"
 }
 
@@ -28,9 +29,9 @@ type word struct {
 // Train makes a byte-level BPE vocabulary from texts, and returns it as the text of
 // a Hugging Face tokenizer.json, which Parse reads. Merge after merge joins the two
 // neighbours that occur together most often, counted within the pieces that the
-// pre-tokenizer cuts; of equally frequent ones those with the lowest ids. It makes
-// fewer ids than asked for when no pair occurs twice any more. The same texts in
-// any order give the same vocabulary.
+// pre-tokenizer cuts; of equally frequent ones those with the lowest ids. No merge
+// spells a control token. It makes fewer ids than asked for when no pair occurs twice
+// any more. The same texts in any order give the same vocabulary.
 func Train(texts iter.Seq[string], cfg TrainConfig) ([]byte, error) {
 	pre := cmp.Or(cfg.Pre, "qwen2")
 	regex, known := splitRegex()[pre]
@@ -38,16 +39,26 @@ func Train(texts iter.Seq[string], cfg TrainConfig) ([]byte, error) {
 	if !known || !ok {
 		return nil, fmt.Errorf("token: no pre-tokenizer %q to train for: use qwen2, qwen35 or llama-bpe", pre)
 	}
-	room := cfg.Vocab - 256 - len(cfg.Special)
-	if room < 0 {
+	switch {
+	case cfg.Vocab < 256+len(cfg.Special):
 		return nil, fmt.Errorf("token: a vocabulary of %d ids has no room for 256 bytes and %d control tokens", cfg.Vocab, len(cfg.Special))
+	case cfg.Vocab > maxIDs:
+		return nil, fmt.Errorf("token: a vocabulary of %d ids is more than the limit of %d", cfg.Vocab, maxIDs)
 	}
 	for i, t := range cfg.Special {
-		if t == "" || slices.Contains(cfg.Special[:i], t) {
+		switch {
+		case t == "" || slices.Contains(cfg.Special[:i], t):
 			return nil, fmt.Errorf("token: control token %d, %q, is empty or given twice", i, t)
+		case len(t) > maxAdded:
+			return nil, fmt.Errorf("token: control token %d, %.40q…, has %d bytes, more than the limit of %d", i, t, len(t), maxAdded)
+		case !utf8.ValidString(t):
+			return nil, fmt.Errorf("token: control token %d, %q, is not UTF-8", i, t)
+		case len(t) == 1:
+			return nil, fmt.Errorf("token: control token %d, %q, is one of the 256 bytes, which have ids: name it with two characters or more", i, t)
 		}
 	}
-	tokens := make([][]byte, 256, 256+room)
+	most := cfg.Vocab - len(cfg.Special)
+	tokens := make([][]byte, 256)
 	for b := range tokens {
 		tokens[b] = []byte{byte(b)}
 	}
@@ -57,12 +68,16 @@ func Train(texts iter.Seq[string], cfg TrainConfig) ([]byte, error) {
 	}
 	var merges []pair
 	t := newTally(pieces(texts, &s))
-	for len(tokens) < 256+room {
+	for len(tokens) < most {
 		p, n := t.best()
 		if n < 2 {
 			break
 		}
 		joined := append(slices.Clone(tokens[p.a]), tokens[p.b]...)
+		if slices.Contains(cfg.Special, string(joined)) {
+			t.never[p] = true
+			continue
+		}
 		id, known := ids[string(joined)] // two merges may lead to one token
 		if !known {
 			id = int32(len(tokens))
@@ -72,7 +87,11 @@ func Train(texts iter.Seq[string], cfg TrainConfig) ([]byte, error) {
 		t.merge(p, id)
 		merges = append(merges, p)
 	}
-	return writeTokenizer(tokens, merges, cfg.Special, regex)
+	text, err := writeTokenizer(tokens, merges, cfg.Special, regex)
+	if err == nil && len(text) > maxFileBytes {
+		return nil, fmt.Errorf("token: the vocabulary takes %d bytes, more than the limit of %d: ask for fewer ids, or give texts whose repetitions are shorter", len(text), maxFileBytes)
+	}
+	return text, err
 }
 
 // pieces counts the pieces of texts, in an order of their own.
@@ -107,10 +126,11 @@ type tally struct {
 	words []word
 	count map[pair]int64
 	where map[pair]map[int]struct{}
+	never map[pair]bool // not to be merged
 }
 
 func newTally(words []word) *tally {
-	t := &tally{words, map[pair]int64{}, map[pair]map[int]struct{}{}}
+	t := &tally{words, map[pair]int64{}, map[pair]map[int]struct{}{}, map[pair]bool{}}
 	for i := range words {
 		t.add(i, 1)
 	}
@@ -141,10 +161,10 @@ func (t *tally) drop(p pair) {
 	delete(t.where, p)
 }
 
-// best is the most frequent pair, the lowest of equals.
+// best is the most frequent pair that may be merged, the lowest of equals.
 func (t *tally) best() (best pair, n int64) {
 	for p, c := range t.count {
-		if c > n || c == n && (p.a < best.a || p.a == best.a && p.b < best.b) {
+		if (c > n || c == n && (p.a < best.a || p.a == best.a && p.b < best.b)) && !t.never[p] {
 			best, n = p, c
 		}
 	}

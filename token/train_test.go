@@ -2,6 +2,7 @@ package token_test
 
 import (
 	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -73,6 +74,17 @@ func TestTrainingIsDeterministic(t *testing.T) {
 	}
 }
 
+// What a control token spells is no merge, however often it occurs.
+func TestControlTokensAreNoMerges(t *testing.T) {
+	special := []string{"lo", "we", "new", strings.Repeat("x", 1024)}
+	tok, _ := train(t, token.TrainConfig{Vocab: 290, Special: special}, corpus...)
+	for i, s := range special {
+		if id := tok.ID(s); id != int32(286+i) {
+			t.Errorf("%.10q has id %d, not %d", s, id, 286+i)
+		}
+	}
+}
+
 // Merges are those of a count that starts anew after each of them.
 func TestMergesAgainstCountingAnew(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
@@ -141,7 +153,11 @@ func TestMergesAgainstCountingAnew(t *testing.T) {
 }
 
 func TestTrainRefuses(t *testing.T) {
-	for _, cfg := range []token.TrainConfig{{Vocab: 200}, {Vocab: 256, Special: []string{"x"}}, {Vocab: 300, Pre: "bert"}, {Vocab: 300, Special: []string{"a", "a"}}, {Vocab: 300, Special: []string{""}}} {
+	for _, cfg := range []token.TrainConfig{
+		{Vocab: 200}, {Vocab: 256, Special: []string{"xx"}}, {Vocab: math.MinInt}, {Vocab: 1<<20 + 1}, {Vocab: math.MaxInt}, {Vocab: 300, Pre: "bert"},
+		{Vocab: 300, Special: []string{"aa", "aa"}}, {Vocab: 300, Special: []string{""}}, {Vocab: 300, Special: []string{"x"}},
+		{Vocab: 300, Special: []string{"a\xff"}}, {Vocab: 300, Special: []string{strings.Repeat("x", 1025)}},
+	} {
 		if _, err := token.Train(slices.Values(corpus), cfg); err == nil {
 			t.Errorf("%+v is accepted", cfg)
 		}
