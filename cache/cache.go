@@ -187,13 +187,14 @@ func (c *Cache) admit(e *entry) {
 // evict brings the memory within the budget as far as pins allow.
 func (c *Cache) evict() {
 	for c.ledger.bytes > max(c.cfg.MemoryBytes, 0) {
-		if !c.evictOne() {
+		if !c.evictOne(true) {
 			return
 		}
 	}
 }
 
-func (c *Cache) evictOne() bool {
+// evictOne drops the next victim; with demote it goes to the second tier.
+func (c *Cache) evictOne(demote bool) bool {
 	e := c.order.victim()
 	if e == nil {
 		return false
@@ -202,7 +203,11 @@ func (c *Cache) evictOne() bool {
 	c.stats.Evicted++
 	c.count(Evictions, 1)
 	if c.tier != nil && !e.stored && !e.queued {
-		c.tier.demote(e)
+		if demote {
+			c.tier.demote(e)
+		} else {
+			c.stats.Dropped++
+		}
 	}
 	c.settle(e)
 	return true

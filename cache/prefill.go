@@ -130,7 +130,7 @@ func (p *prefill) run() error {
 	}
 	at := p.rep.Start
 	for i, pos := range p.plan {
-		if err := p.append(at, pos); err != nil {
+		if err := p.c.append(p.ctx, p.a, at, p.rows[at:pos]); err != nil {
 			return err
 		}
 		p.lap(PhasePrefix)
@@ -144,7 +144,7 @@ func (p *prefill) run() error {
 		p.lap(PhaseSave)
 		at = pos
 	}
-	err := p.append(at, len(p.rows))
+	err := p.c.append(p.ctx, p.a, at, p.rows[at:])
 	p.lap(PhaseSuffix)
 	return err
 }
@@ -265,55 +265,19 @@ func (p *prefill) restore() (again bool, err error) {
 		return false, err
 	}
 	if t := p.c.tier; t != nil {
-		if err := t.promote(p.ctx, p.start, at, p.a); err == nil {
+		err := t.promote(p.ctx, p.start, at, p.a)
+		for errors.Is(err, state.ErrNoRoom) && p.c.Relieve(p.ctx) {
+			err = t.promote(p.ctx, p.start, at, p.a)
+		}
+		if err == nil {
 			p.rep.Stored = true
 			return false, nil
-		} else if p.misses++; p.misses == 3 || !errors.Is(err, ErrNotFound) {
+		}
+		if p.misses++; p.misses == 3 || !errors.Is(err, ErrNotFound) {
 			p.noStore = true
 		}
 	}
 	return true, p.ctx.Err()
-}
-
-// append runs rows [from, to). When the pool is full, checkpoints make room.
-func (p *prefill) append(from, to int) error {
-	for from < to {
-		if err := p.ctx.Err(); err != nil {
-			return err
-		}
-		err := p.a.Append(p.ctx, p.rows[from:to])
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, state.ErrNoRoom) || !p.c.relieve() {
-			return err
-		}
-		s, e := p.a.Snapshot() // some chunks may be done
-		if e != nil {
-			return e
-		}
-		n := s.Len()
-		s.Release()
-		if n < from || n > to {
-			return err
-		}
-		from = n
-	}
-	return nil
-}
-
-// relieve drops half of what the budget may drop; false if there was nothing.
-func (c *Cache) relieve() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	goal, any := c.ledger.bytes/2, false
-	for c.ledger.bytes > goal && c.evictOne() {
-		any = true
-	}
-	if any {
-		c.stats.Relieved++
-	}
-	return any
 }
 
 // keep makes the sequence's state the checkpoint at pos.

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"samebit/state"
@@ -46,6 +45,8 @@ type Routed struct {
 	Specialists []Specialist // by route; route 0 is the plain trunk
 	Router      Router
 	Extra       [32]byte // of all keys, see Key
+
+	cache *Cache // of the last RunRouted; makes room for Append
 }
 
 // RoutedReport is what a RunRouted did.
@@ -79,6 +80,7 @@ func (c *Cache) RunRouted(ctx context.Context, r *Routed, rows []state.Row, stat
 	if !ok {
 		return rep, fmt.Errorf("cache: routed run of %d rows: the lower half's state has no running sum: give the half a tap", len(rows))
 	}
+	r.cache = c
 	low := &lower{LowerHalf: r.Lower}
 	var err error
 	if rep.Lower, err = c.Prefill(ctx, Key{Model: r.Model, Extra: r.Extra}, low, rows, stateLen); err != nil {
@@ -104,7 +106,8 @@ func (c *Cache) RunRouted(ctx context.Context, r *Routed, rows []state.Row, stat
 }
 
 // Append runs more rows on a route, as decoding does, without checkpoints. The
-// route that RunRouted picked stays.
+// route that RunRouted picked stays. When the pool is full, checkpoints of the cache
+// make room. After an error the halves may have unequal rows.
 func (r *Routed) Append(ctx context.Context, route int, rows []state.Row) error {
 	if route < 0 || route >= len(r.Specialists) {
 		return fmt.Errorf("cache: append on route %d of %d", route, len(r.Specialists))
@@ -113,11 +116,12 @@ func (r *Routed) Append(ctx context.Context, route int, rows []state.Row) error 
 	if s.Len() != r.Lower.Len() {
 		return fmt.Errorf("cache: append on route %d, whose upper half has %d rows where the lower half has %d: RunRouted brings them together", route, s.Len(), r.Lower.Len())
 	}
-	low := &lower{LowerHalf: r.Lower, from: r.Lower.Len()}
-	if err := low.Append(ctx, rows); err != nil {
+	at := s.Len()
+	low := &lower{LowerHalf: r.Lower, from: at}
+	if err := r.cache.append(ctx, low, at, rows); err != nil {
 		return err
 	}
-	return s.Append(ctx, low.hidden)
+	return r.cache.append(ctx, s, at, low.hidden)
 }
 
 // lower notes the hidden rows of what it runs since it was last restored.
@@ -189,12 +193,8 @@ func (u *upper) fill(ctx context.Context, at int) error {
 		_, err = u.c.Prefill(ctx, Key{Model: u.r.Model, Extra: u.r.Extra}, u.low, u.rows[:at], at)
 	}
 	u.low.at(at)
-	for err == nil && u.low.Len() < end {
-		n := u.low.Len()
-		err = u.low.Append(ctx, u.rows[n:end])
-		if errors.Is(err, state.ErrNoRoom) && u.c.relieve() {
-			err = nil
-		}
+	if err == nil {
+		err = u.c.append(ctx, u.low, at, u.rows[at:end])
 	}
 	again := append(u.low.hidden, behind...)
 	if e := u.low.LowerHalf.Resume(u.rows, here); err == nil {

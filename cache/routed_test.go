@@ -389,3 +389,40 @@ func TestRoutedRefuses(t *testing.T) {
 type noSum struct{ cache.LowerHalf }
 
 func (noSum) State() state.State { return &state.Stack{} }
+
+// crowded is an upper half whose rows find a full pool while there are checkpoints.
+type crowded struct {
+	cache.UpperHalf
+	c *cache.Cache
+}
+
+func (q crowded) Append(ctx context.Context, rows []state.Row) error {
+	if q.c.Stats().Checkpoints > 0 {
+		return state.ErrNoRoom
+	}
+	return q.UpperHalf.Append(ctx, rows)
+}
+
+// Checkpoints make room for appended rows, whichever half wants it.
+func TestRoutedAppendInAFullPool(t *testing.T) {
+	m := openRoutes(t, hybrid, 2)
+	ctx := context.Background()
+	c, err := cache.New(m.pool, cache.Config{Policy: small(16)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	r, end := m.seq(t, 13)
+	defer end()
+	r.Router = fixed(1)
+	if _, err := c.RunRouted(ctx, r, tokens(8, 50), 40); err != nil {
+		t.Fatal(err)
+	}
+	up := &r.Specialists[1].Seq
+	*up = crowded{*up, c}
+	err = r.Append(ctx, 1, tokens(9, 3))
+	*up = (*up).(crowded).UpperHalf
+	if err != nil || r.Lower.Len() != 53 || (*up).Len() != 53 || c.Stats().Relieved == 0 {
+		t.Errorf("%v: halves of %d and %d rows, want 53; %+v", err, r.Lower.Len(), (*up).Len(), c.Stats())
+	}
+}

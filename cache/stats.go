@@ -21,7 +21,7 @@ type Stats struct {
 	Waits      int64 `json:"waits"`     // for another request that computes the same prefix
 	Demotions  int64 `json:"demotions"` // checkpoints written to the second tier
 	Promotions int64 `json:"promotions"`
-	Dropped    int64 `json:"dropped"`      // evicted while the second tier was too slow
+	Dropped    int64 `json:"dropped"`      // evicted while the second tier was too slow or the pool full
 	StoreFault int64 `json:"store_errors"` // of the second tier
 	Relieved   int64 `json:"relieved"`     // times the cache made room in a full pool
 

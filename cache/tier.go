@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,11 +20,11 @@ type tier struct {
 
 	queue   []*entry
 	waiting ledger        // memory of entries that were evicted and wait to be written
-	idle    chan struct{} // closed and replaced when the queue has run empty
+	step    chan struct{} // closed and replaced when an entry has left the queue
 	wake    chan struct{}
 	stop    context.CancelFunc
 	stopped chan struct{}
-	writing bool
+	writing *entry
 	closed  bool
 
 	listing sync.Mutex // one List at a time
@@ -47,7 +48,7 @@ func newTier(c *Cache, s Store) *tier {
 	t := &tier{
 		c: c, store: s, stop: stop,
 		waiting: ledger{pieces: map[any]*piece{}},
-		idle:    make(chan struct{}), wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+		step:    make(chan struct{}), wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		seen: map[Key]listing{}, known: map[EntryID]*entry{},
 	}
 	go t.write(ctx)
@@ -170,7 +171,7 @@ func (t *tier) promote(ctx context.Context, e *entry, rows []state.Row, a Append
 		s, err = a.Snapshot()
 	}
 	if err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !errors.Is(err, state.ErrNoRoom) { // the pool's, not the store's
 			t.fault(fmt.Sprintf("reading %d rows from the second tier", len(rows)), err)
 		}
 		return err
@@ -214,8 +215,6 @@ func (t *tier) write(ctx context.Context) {
 		c.mu.Lock()
 		if len(t.queue) == 0 || ctx.Err() != nil {
 			t.abandon()
-			close(t.idle)
-			t.idle = make(chan struct{})
 			c.mu.Unlock()
 			select {
 			case <-t.wake:
@@ -226,7 +225,7 @@ func (t *tier) write(ctx context.Context) {
 		}
 		e := t.queue[0]
 		t.queue = t.queue[1:]
-		t.writing = true
+		t.writing = e
 		snap, rows := e.snap, e.at.rows()
 		c.mu.Unlock()
 
@@ -237,12 +236,13 @@ func (t *tier) write(ctx context.Context) {
 		}
 
 		c.mu.Lock()
-		t.writing = false
+		t.writing = nil
 		if err == nil {
 			t.known[id.ID], e.stored = e, true
 			c.stats.Demotions++
 		}
 		t.leave(e)
+		t.stepped()
 		c.mu.Unlock()
 		if err == nil {
 			c.count(Demotions, 1)
@@ -271,6 +271,46 @@ func (t *tier) abandon() {
 	t.queue = nil
 }
 
+// abandonEvicted gives up what is in memory only because it is queued; false if
+// nothing was.
+func (t *tier) abandonEvicted() bool {
+	n := len(t.queue)
+	t.queue = slices.DeleteFunc(t.queue, func(e *entry) bool {
+		if !e.resident {
+			t.leave(e)
+		}
+		return !e.queued
+	})
+	if n == len(t.queue) {
+		return false
+	}
+	t.c.stats.Dropped += int64(n - len(t.queue))
+	t.stepped()
+	return true
+}
+
+// written waits until the evicted entry that is being written is in memory no more;
+// false if there is none or ctx ends first. It is called without the lock.
+func (t *tier) written(ctx context.Context) bool {
+	t.c.mu.Lock()
+	step, busy := t.step, t.writing != nil && !t.writing.resident
+	t.c.mu.Unlock()
+	if !busy {
+		return false
+	}
+	select {
+	case <-step:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (t *tier) stepped() {
+	close(t.step)
+	t.step = make(chan struct{})
+}
+
 // flush queues everything in memory and waits until the queue is empty.
 func (t *tier) flush(ctx context.Context) error {
 	c := t.c
@@ -283,13 +323,13 @@ func (t *tier) flush(ctx context.Context) error {
 	c.mu.Unlock()
 	for {
 		c.mu.Lock()
-		empty, idle := len(t.queue) == 0 && !t.writing, t.idle
+		empty, step := len(t.queue) == 0 && t.writing == nil, t.step
 		c.mu.Unlock()
 		if empty {
 			return nil
 		}
 		select {
-		case <-idle:
+		case <-step:
 		case <-t.stopped:
 			return nil
 		case <-ctx.Done():
