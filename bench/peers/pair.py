@@ -24,6 +24,7 @@ file's tables again and measures nothing.
 """
 import argparse
 import datetime
+import glob
 import hashlib
 import json
 import os
@@ -70,7 +71,9 @@ def machine(a):
         cpu += f", kernels held to {kernels}"
     with open(a.samebit, "rb") as f:
         digest = hashlib.sha256(f.read()).hexdigest()[:16]
-    return {"processor": cpu, "processors": len(os.sched_getaffinity(0)), "system": platform.platform(), "samebit": digest,
+    torch = glob.glob(os.path.join(glob.escape(a.cache), "venv/lib/python*/site-packages/t*-*.dist-info")) if getattr(a, "peer", "") == "torch" else []
+    names = (os.path.basename(n).removesuffix(".dist-info") for n in torch)
+    return {"torch": ", ".join(sorted(n for n in names if n.split("-")[0] in ("torch", "transformers"))), "processor": cpu, "processors": len(os.sched_getaffinity(0)), "system": platform.platform(), "samebit": digest,
             "llama": ", ".join(sorted(n for n in os.listdir(a.cache) if n.startswith("llama_cpp_python-")))}
 
 
@@ -85,9 +88,21 @@ class File:
             if self.data.get("pair") != 1:
                 sys.exit(f"{path} is not a file of pair.py --json")
             was = self.data["machine"]
-            for key in ("processor", "processors", "samebit", "llama"):
-                if here and was[key] != here[key]:
+            for key in ("processor", "processors", "samebit", "llama", "torch"):
+                if here and was.get(key) and here[key] and was[key] != here[key]:
                     sys.exit(f"{path} was measured with {key} {was[key]}, this is {here[key]}: name another file")
+            if here:
+                was["torch"] = was.get("torch") or here["torch"]
+
+    def model(self, path):
+        """Refuses a model that has changed since its first run."""
+        name = os.path.basename(path)
+        if not os.path.exists(path):
+            sys.exit(f"no model {path}: make it with install.sh models or gen_weights.py")
+        files = [path] if os.path.isfile(path) else sorted(glob.glob(os.path.join(glob.escape(path), "*.safetensors")))
+        now = [[os.path.getsize(f), int(os.path.getmtime(f))] for f in files]
+        if self.data.setdefault("models", {}).setdefault(name, now) != now:
+            sys.exit(f"{self.path}: {name} has another size or date than when it was measured: name another file")
 
     def find(self, key):
         return next((r for r in self.data["runs"] if all(r[k] == v for k, v in key.items())), None)
@@ -172,8 +187,7 @@ def arguments(a, test):
 def measure(a, f, name):
     """All rounds of a model."""
     model = os.path.join(a.cache, "models", name)
-    if not os.path.exists(model):
-        sys.exit(f"no model {model}: make it with install.sh models or gen_weights.py")
+    f.model(model)
     tests = ["prefill,decode"] if a.peer == "torch" else a.tests.split(",")
     for i in range(1, a.rounds + 1):
         f.run({"model": name, "round": i, "engine": "limits", "threads": a.threads, "args": []}, lambda: limits(a))

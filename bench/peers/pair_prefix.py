@@ -109,8 +109,7 @@ def theirs(a, model, setting, seed):
 
 def measure(a, f, name):
     model = os.path.join(a.cache, "models", name)
-    if not os.path.exists(model):
-        sys.exit(f"no model {model}: make it with install.sh models or gen_weights.py")
+    f.model(model)
     for i in range(1, a.rounds + 1):
         key = {"model": name, "round": i, "threads": a.threads, "args": ["prefix", a.rows, a.shared, a.first, a.stride]}
         turns = [lambda: f.run(dict(key, engine="samebit", kv="f32"), lambda: ours(a, model))]
