@@ -30,6 +30,7 @@ func TestClosedRunner(t *testing.T) {
 			_, err := r.Decide(bg, tokens(4), []nn.Question{{At: 0, Options: []int32{1, 2}}})
 			return err
 		},
+		"Ask":      func() error { _, err := r.Ask(nil); return err },
 		"Snapshot": func() error { _, err := r.Snapshot(); return err },
 		"Fork":     func() error { _, err := r.Fork(); return err },
 		"Resume":   func() error { return r.Resume(tokens(1, 2, 3), snap) },
@@ -62,6 +63,7 @@ func TestNothingGiven(t *testing.T) {
 		"device":   func() error { _, err := g.dec.NewBatcher(nil, nn.BatcherConfig{}); return err },
 		"snapshot": func() error { return g.runner(0).Resume(nil, nil) },
 		"runner":   func() error { return new(nn.Runner).Step(bg, 1) },
+		"asker":    func() error { _, err := new(nn.Runner).Ask(nil); return err },
 	} {
 		if err := f(); err == nil {
 			t.Errorf("no %s: no error", what)

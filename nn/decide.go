@@ -51,8 +51,13 @@ type Asker struct {
 // Ask returns the runner as an Asker. Rows of questions count from the beginning
 // of the sequence and are to come.
 func (r *Runner) Ask(questions []Question) (*Asker, error) {
-	if r.dec.Head == nil {
+	switch err := r.usable(); {
+	case err != nil:
+		return nil, err
+	case r.dec.Head == nil:
 		return nil, fmt.Errorf("nn: questions to a lower half, which has no head")
+	case r.c.Stream == nil:
+		return nil, fmt.Errorf("nn: questions to a runner without a stream of its own: give NewRunner one")
 	}
 	for i, q := range questions {
 		if q.At < 0 {

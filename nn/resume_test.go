@@ -61,4 +61,7 @@ func TestResumeAt(t *testing.T) {
 	if r.ResumeAt(r.History(), snap, r.Hidden()) == nil {
 		t.Error("a runner without a stream computed logits")
 	}
+	if _, err := r.Decide(bg, tokens(4), []nn.Question{{Options: []int32{1, 2}}}); err == nil || r.Len() != 3 {
+		t.Errorf("a runner without a stream decided: %v, %d rows", err, r.Len())
+	}
 }
