@@ -194,13 +194,13 @@ func (r *admission) open(ctx context.Context, data Data) error {
 	if r.reader, err = newReader(r.dev, r.stream); err != nil {
 		return err
 	}
+	if r.patched, err = qcc.Patch(r.dev, r.teacher, r.from); err != nil { // before layers of the teacher are watched that it may not have
+		return err
+	}
 	if r.lessons, err = r.learn(ctx, data.Train); err != nil {
 		return err
 	}
 	if r.heldOut, err = r.learn(ctx, data.HeldOut); err != nil {
-		return err
-	}
-	if r.patched, err = qcc.Patch(r.dev, r.teacher, r.from); err != nil {
 		return err
 	}
 	if r.params, err = grad.NewParams(r.stream, r.dev); err != nil {
@@ -250,10 +250,7 @@ func (r *admission) learn(ctx context.Context, list [][]int32) ([][]*notes, erro
 		all := make([]*notes, len(r.chosen))
 		blocks := r.blocks()
 		seen := watch(r.teacher, blocks, func(i int, x *nn.Ctx, _, in tensor.Tensor) {
-			a, ok := r.teacher.Blocks[blocks[i]].Mix.(*nn.Attention)
-			if !ok {
-				return // Patch says what is wrong
-			}
+			a := r.teacher.Blocks[blocks[i]].Mix.(*nn.Attention)
 			n := &notes{}
 			var scores [][]float32
 			for _, rope := range []*backend.RoPE{a.RoPE, nil} {

@@ -372,6 +372,14 @@ func TestRunRefuses(t *testing.T) {
 	if _, _, err := Run(t.Context(), dev, d, &other, data, few(1)); !errors.Is(err, qcc.ErrDigest) {
 		t.Errorf("an adapter of another model: %v", err)
 	}
+	deeper := load(t, dev, hybrid)
+	exact, err := WithExact(dev, deeper, adapter(t, deeper, nil), &qcc.Exact{Sets: 2, Ways: 4, AdmissionWeight: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := RunAdmission(t.Context(), dev, d, exact, data, DefaultAdmission()); !errors.Is(err, qcc.ErrDigest) {
+		t.Errorf("an adapter of a deeper model: %v", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := Run(ctx, dev, d, a, data, few(1)); !errors.Is(err, context.Canceled) {
