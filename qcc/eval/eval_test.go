@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -192,6 +193,20 @@ func TestItems(t *testing.T) {
 	}
 }
 
+// What a text tells of so many names is of different ones.
+func TestNames(t *testing.T) {
+	for _, w := range Wordings {
+		w := wordings[w]
+		for seed := range uint64(3) {
+			names := w.names(rand.New(rand.NewPCG(seed, 1)), w.most)
+			slices.Sort(names)
+			if n := len(slices.Compact(names)); n != w.most {
+				t.Errorf("%d names, of which %d differ", w.most, n)
+			}
+		}
+	}
+}
+
 // said are the parts of an answer that a model has to say.
 func said(tok *token.Tokenizer, q question) (out []string) {
 	for at := 0; at < len(q.answer); {
@@ -341,6 +356,8 @@ func TestWrong(t *testing.T) {
 		{Config{Adapters: []Adapter{{"mine", nil}}}, "want a name and an adapter"},
 		{Config{Budgets: []int{100}}, "multiple of 64"},
 		{Config{Lengths: []int{3}}, "at least 32"},
+		{Config{Wording: English, Pairs: []int{4, 433}}, "recall of 433 pairs: the wording english has names for 432"},
+		{Config{Pairs: []int{1501}}, "has names for 1500"},
 		{Config{Lengths: []int{}}, "0 lengths"},
 		{Config{Pairs: []int{}}, "0 numbers of pairs"},
 		{Config{Text: []int32{1, 2}}, "longer one"},

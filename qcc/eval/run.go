@@ -173,6 +173,9 @@ func (c *Config) fill() error {
 	if slices.Min(c.Lengths) < 32 || slices.Min(c.Pairs) < 1 || c.Contexts < 1 || c.Questions < 1 || c.TextRows < 32 {
 		return fmt.Errorf("eval: lengths %v, %v pairs, %d contexts, %d questions: want at least 32 tokens and one of each", c.Lengths, c.Pairs, c.Contexts, c.Questions)
 	}
+	if n, most := slices.Max(c.Pairs), wordings[c.Wording].most; n > most && slices.Contains(c.Tasks, Recall) {
+		return fmt.Errorf("eval: recall of %d pairs: the wording %s has names for %d: ask for at most as many", n, c.Wording, most)
+	}
 	return nil
 }
 

@@ -33,6 +33,7 @@ type wording struct {
 	words        string // asks for the word that occurs most
 	low, numbers int    // the smallest number, and how many there are
 	names        func(r *rand.Rand, n int) []string
+	most         int                         // names that differ
 	alike        func(r *rand.Rand) []string // four names
 	aside        func(r *rand.Rand) string
 }
@@ -44,7 +45,7 @@ var wordings = map[Wording]*wording{
 		set: "VAR %S = %V.", link: "VAR %S = VAR %V.", follow: "\nQuestion: What is the number of VAR %S?\nAnswer: VAR %S = VAR", next: " = VAR", last: " =",
 		words: "\nQuestion: Which word occurs most often in the list?\nAnswer: The word is",
 		low:   1000, numbers: 9000,
-		names: things, alike: coloured, aside: func(r *rand.Rand) string { return asides[r.IntN(len(asides))] },
+		names: things, most: len(nouns) * (1 + len(colours)), alike: coloured, aside: func(r *rand.Rand) string { return asides[r.IntN(len(asides))] },
 	},
 	Register: {
 		begin: "<|endoftext|>", opening: "Notes. ",
@@ -53,7 +54,7 @@ var wordings = map[Wording]*wording{
 		next: "\nQ: What is the partner of %S?\nA: The partner of %S is", last: "\nQ: What is the code of %S?\nA: The code of %S is",
 		words: "\nQ: Which name occurs most often?\nA: The name is",
 		low:   100, numbers: 900,
-		names: func(r *rand.Rand, n int) []string { return tasks.Names(r, n, true) }, alike: syllable, aside: tasks.Filler,
+		names: func(r *rand.Rand, n int) []string { return tasks.Names(r, n, true) }, most: 1500, alike: syllable, aside: tasks.Filler,
 	},
 }
 
