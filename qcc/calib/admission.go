@@ -352,9 +352,11 @@ func layer(n *notes, heads, gradient []predictor, scale float32) float32 {
 
 func (r *admission) train(ctx context.Context) error {
 	for n := r.adam.Steps + 1; n <= r.o.Steps; n++ {
-		err := ctx.Err()
-		if err != nil {
-			return errors.Join(fmt.Errorf("calib: %w", err), r.save())
+		if err := ctx.Err(); err != nil {
+			if failed := r.save(); failed != nil {
+				return unsaved(r.adam.Steps, failed)
+			}
+			return fmt.Errorf("calib: %w", err)
 		}
 		heads, err := r.predictors()
 		if err != nil {

@@ -379,7 +379,9 @@ func (r *run) train(ctx context.Context) error {
 		if err != nil {
 			err = errors.Join(err, r.params.Zero())
 			if ctx.Err() != nil {
-				err = errors.Join(err, r.save())
+				if failed := r.save(); failed != nil {
+					return unsaved(r.adam.Steps, failed)
+				}
 			}
 			return err
 		}
@@ -400,6 +402,12 @@ func (r *run) train(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// unsaved is the error of a cancelled calibration that could not save what was done. It
+// is not context.Canceled, after which a caller takes that for saved.
+func unsaved(steps int, err error) error {
+	return fmt.Errorf("calib: stopped after step %d, and saving it failed: %w", steps, err)
 }
 
 // stopped reports whether the calibration is over for lack of improvement.

@@ -265,6 +265,45 @@ func TestDeathWhileSaving(t *testing.T) {
 	}
 }
 
+// A cancelled calibration that cannot save does not look like one that did.
+func TestCancelledUnsaved(t *testing.T) {
+	dev := device(t, cpu.Config{Threads: 1})
+	d := load(t, dev, dense)
+	a := adapter(t, d, func(c *qcc.Config) { c.Codes, c.Scales, c.Rank = 1, 1, 0 })
+	exact, err := WithExact(dev, d, a, &qcc.Exact{Sets: 2, Ways: 4, AdmissionWeight: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := Data{Train: texts(1, d.Vocab, 1, 24)}
+	full := errors.New("the disk is full")
+	for name, run := range map[string]func(ctx context.Context, cancel func(), dir string, f *wholetest.Faulty) error{
+		"calibration": func(ctx context.Context, cancel func(), dir string, f *wholetest.Faulty) error {
+			o := few(3)
+			o.Attention, o.Save, o.Dir, o.folder = 0, 100, dir, f
+			o.Progress = func(Step) { cancel() }
+			_, _, err := Run(ctx, dev, d, a, data, o)
+			return err
+		},
+		"admission": func(ctx context.Context, cancel func(), dir string, f *wholetest.Faulty) error {
+			o := DefaultAdmission()
+			o.Steps, o.Save, o.Dir, o.folder = 3, 100, dir, f
+			o.Progress = func(AdmissionStep) { cancel() }
+			_, _, err := RunAdmission(ctx, dev, d, exact, data, o)
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		dir := t.TempDir()
+		f := wholetest.New(dir, 1, 1)
+		f.FailOn = full
+		err := run(ctx, cancel, dir, f)
+		cancel()
+		if !errors.Is(err, full) || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "stopped after step 1") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A loss that is no number ends the calibration, and leaves adapter and files alone.
 func TestNonFinite(t *testing.T) {
 	dev := device(t, cpu.Config{Threads: 1})
