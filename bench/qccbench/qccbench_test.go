@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -234,6 +236,14 @@ func TestAudit(t *testing.T) {
 
 // Memory is what the configuration says, to the byte, and stays so.
 func TestStream(t *testing.T) {
+	// What lay in memory before, as files do that a model is loaded from, is of the peak.
+	const before = 64 << 20
+	ballast := make([]byte, before)
+	for i := range ballast {
+		ballast[i] = 1
+	}
+	runtime.KeepAlive(ballast)
+	debug.FreeOSMemory()
 	dev := device(t)
 	total := 20000
 	if testing.Short() {
@@ -261,8 +271,8 @@ func TestStream(t *testing.T) {
 	}
 	// The whole is some 20 MB here, of which a garbage collector may hold a part for a
 	// moment; the command's test of a million tokens demands 1 %.
-	if r.Filled == 0 || r.Peak == 0 || r.Growth > 0.2 || r.QCCPeak != max(r.Filled, r.Peak) {
-		t.Errorf("resident bytes: %d when the window was full, %d later", r.Filled, r.Peak)
+	if r.Filled == 0 || r.Peak == 0 || r.Growth > 0.2 || r.QCCPeak < before {
+		t.Errorf("resident bytes: %d when the window was full, %d later, %d at most", r.Filled, r.Peak, r.QCCPeak)
 	}
 }
 

@@ -47,7 +47,8 @@ type StreamResult struct {
 	Last     int64   `json:"resident_last_bytes"`
 	Growth   float64 `json:"resident_growth"` // Peak over Filled, less one
 
-	// The largest of the process at all, if its memory is what the model's state lies in.
+	// The most that the process ever had, also while a pass ran and the model was loaded, if
+	// its memory is what the model's state lies in.
 	QCCPeak int64 `json:"qcc_peak_memory_bytes,omitempty"`
 }
 
@@ -137,7 +138,7 @@ func (p *pair) stream(st state.State, c StreamConfig, r *StreamResult) error {
 		r.Growth = float64(r.Peak)/float64(r.Filled) - 1
 	}
 	if name := p.dev.Name(); name == "cpu" || name == "ref" {
-		r.QCCPeak = max(r.Filled, r.Peak)
+		r.QCCPeak = bench.PeakBytes()
 	}
 	return nil
 }
