@@ -14,6 +14,17 @@ func (g gradOps) Zero(dst tensor.Tensor) {
 	g.s.run("Zero", 1, func(d *side) { d.grad().Zero(d.t[0]) }, dst)
 }
 
+// First is Zero on a side that has no First. What it leaves is nothing to compare.
+func (g gradOps) First(dst tensor.Tensor) {
+	g.s.unseen("First", 1, func(d *side) {
+		if f, ok := d.Stream.(backend.FirstGrad); ok {
+			f.First(d.t[0])
+		} else {
+			d.grad().Zero(d.t[0])
+		}
+	}, dst)
+}
+
 func (g gradOps) Accumulate(dst, src tensor.Tensor) {
 	g.s.run("Accumulate", 1, func(d *side) { d.grad().Accumulate(d.t[0], d.t[1]) }, dst, src)
 }

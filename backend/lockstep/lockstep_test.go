@@ -114,7 +114,7 @@ func model(t *testing.T, dev backend.Device, name string) ([]int32, error) {
 
 func TestModels(t *testing.T) {
 	for name, ops := range map[string][]string{
-		"qwen3-tied-fp32":      {"Attention", "Embed", "Linear", "NormRoPE", "PutKV", "RMSNorm", "SwiGLU"},
+		"qwen3-tied-fp32":      {"Attention", "Embed", "Linear", "Linears", "NormRoPE", "PutKV", "RMSNorm", "SwiGLU"},
 		"qwen35-fp32":          {"Attention", "Conv", "DeltaGates", "GatedDelta", "GatedRMSNorm", "L2Norm", "SigmoidMul"},
 		"qwen3next-moe-bf16":   {"AddGated", "Experts", "Route"},
 		"llama-mha-bias-bf16":  {"AddBias"},

@@ -2,6 +2,7 @@ package lockstep
 
 import (
 	"fmt"
+	"slices"
 
 	"samebit/backend"
 	"samebit/tensor"
@@ -70,6 +71,19 @@ func (s *stream) Embed(dst tensor.Tensor, table backend.Weight, ids tensor.Tenso
 
 func (s *stream) Linear(dst, x tensor.Tensor, w backend.Weight) {
 	s.run("Linear", 1, func(x *side) { x.Linear(x.t[0], x.t[1], x.weight(w)) }, dst, x)
+}
+
+// Linears is that of each side that has one (backend.Products).
+func (s *stream) Linears(dst []tensor.Tensor, x tensor.Tensor, w []backend.Weight) {
+	operands := append(slices.Clone(dst), x)
+	if err := backend.CheckLinears(dst, x, w); err != nil {
+		if s.begin("Linears", operands...) {
+			s.err = err
+		}
+		return
+	}
+	n := len(dst)
+	s.run("Linears", n, func(x *side) { backend.Linears(x.Stream, x.t[:n], x.t[n], x.weights(w)) }, operands...)
 }
 
 func (s *stream) LinearRows(dst, x tensor.Tensor, w backend.Weight, rows tensor.Tensor) {
