@@ -65,6 +65,9 @@ print best and median rates. bench/peers measures other engines the same way.
 			atLeast("prompts", 1, cfg.Prompts...), atLeast("seqs", 1, cfg.Seqs...), atLeast("depths", 0, cfg.Depths...)); err != nil {
 			return err
 		}
+		if err := checkBench(c, only != "", rc.Rows, tc.Rows); err != nil {
+			return err
+		}
 		if err := onlyTests(&cfg, tests); err != nil {
 			return err
 		}
@@ -105,6 +108,28 @@ print best and median rates. bench/peers measures other engines the same way.
 	c.AddCommand(newBenchCompare(), newBenchPlot())
 	c.AddCommand(newBenchQCC()...)
 	return c
+}
+
+// checkBench refuses flags that what is measured has no use for.
+func checkBench(c *cobra.Command, kernels bool, resume, transfer int) error {
+	lengths := []string{"prompts", "tokens", "depths", "seqs", "tests"}
+	var err error
+	if kernels {
+		err = unused(c, "and --kernels exclude each other", append(lengths, "model", "repeat", "loads", "resume", "transfer")...)
+	} else {
+		err = unused(c, "goes with --kernels", "seconds")
+	}
+	if c.Flags().Changed("resume") {
+		err = errors.Join(err, atLeast("resume", 1, resume), unused(c, "and --resume exclude each other", append(lengths, "transfer")...))
+	} else {
+		err = errors.Join(err, unused(c, "goes with --resume", "shared", "first", "stride"))
+	}
+	if c.Flags().Changed("transfer") {
+		err = errors.Join(err, atLeast("transfer", 1, transfer), unused(c, "and --transfer exclude each other", lengths...))
+	} else {
+		err = errors.Join(err, unused(c, "goes with --transfer", "request", "senders", "at-once"))
+	}
+	return err
 }
 
 // onlyTests leaves out of cfg what tests does not name.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,8 +37,8 @@ func newMeasurements(c *cobra.Command, file string) (*measurements, error) {
 		if i, err := os.Stat(file); err == nil && i.IsDir() {
 			return nil, usagef("bench: --json %s is a folder: name a file in it", file)
 		}
-		if _, err := os.Stat(filepath.Dir(file)); err != nil {
-			return nil, fmt.Errorf("bench: --json %s: %w", file, err)
+		if err := probeFolder(filepath.Dir(file)); err != nil {
+			return nil, fmt.Errorf("bench: --json %s: its folder cannot be written: %w", file, err)
 		}
 	}
 	return m, nil
@@ -53,15 +54,15 @@ func (m *measurements) add(r bench.Result, format string, args ...any) {
 	m.run.Results = append(m.run.Results, r)
 }
 
-// save writes the file of a bench that ended without an error.
+// save writes the file of a bench that ended with err: what was measured before is kept.
 func (m *measurements) save(err error) error {
-	if err != nil || m.file == "" || m.file == "-" {
+	if m.file == "" || m.file == "-" || err != nil && len(m.run.Results) == 0 {
 		return err
 	}
-	if err := m.run.Save(m.file); err != nil {
-		return fmt.Errorf("bench: --json %s: %w", m.file, err)
+	if bad := m.run.Save(m.file); bad != nil {
+		return errors.Join(err, fmt.Errorf("bench: --json: %w", bad))
 	}
-	return nil
+	return err
 }
 
 func newBenchCompare() *cobra.Command {

@@ -147,14 +147,29 @@ func (x *calibrateFlags) check(c *cobra.Command, args []string) error {
 	if err := oneOf("memory", []string{"archive", "delta"}, x.memory); err != nil {
 		return err
 	}
-	delta := x.memory == "delta"
-	for _, name := range []string{"codes", "scales", "rank", "code-spread"} {
-		if delta && c.Flags().Changed(name) {
-			return usagef("calibrate: --%s is of archives, and --memory delta has none", name)
+	if x.memory == "delta" {
+		if err := unused(c, "is of archives, and --memory delta has none", "codes", "scales", "rank", "code-spread"); err != nil {
+			return err
 		}
 	}
-	if x.adapter != "" && (c.Flags().Changed("memory") || c.Flags().Changed("address-rank")) {
-		return usagef("calibrate: --memory and --address-rank make new adapters: that of --adapter says itself")
+	if x.adapter != "" {
+		if err := unused(c, "is for new adapters: that of --adapter says itself", "memory", "address-rank", "window", "codes", "scales", "rank", "sinks", "kv", "gate-bias", "position-invariant"); err != nil {
+			return err
+		}
+	}
+	if x.mode == "admission" {
+		if err := unused(c, "is for the calibration of logits: leave it out in --mode admission", "batch", "warmup", "floor", "code-init", "code-spread", "code-init-tokens",
+			"kl-weight", "cosine-weight", "ce-weight", "margin-weight", "margin", "temperature", "attention-weight", "attention-rows", "all-rows",
+			"validation-interval", "patience", "quality-gate", "micro-rows", "until", "plot"); err != nil {
+			return err
+		}
+	} else if err := unused(c, "is for --mode admission", "sets", "ways", "quality-first"); err != nil {
+		return err
+	}
+	if x.qualityFirst {
+		if err := unused(c, "is about what was learned, and --quality-first learns nothing", "json", "expect", "steps", "rate", "decay", "clip"); err != nil {
+			return err
+		}
 	}
 	switch x.mode {
 	case "text":
@@ -194,10 +209,6 @@ func (x *calibrateFlags) check(c *cobra.Command, args []string) error {
 		return usagef("calibrate: nothing to read: name text files, or give --tasks N")
 	case x.mode == "admission" && x.adapter == "":
 		return usagef("calibrate: --mode admission teaches beside a calibrated adapter: name it with --adapter")
-	case x.mode != "admission" && x.qualityFirst:
-		return usagef("calibrate: --quality-first is for --mode admission")
-	case x.mode == "admission" && x.plots != nil:
-		return usagef("calibrate: --plot draws calibrations of logits: leave it out in --mode admission")
 	}
 	return exactDevice("calibrate", x.mf.device)
 }

@@ -241,12 +241,7 @@ func writable(path string) bool {
 			if !i.IsDir() {
 				return false
 			}
-			f, err := os.CreateTemp(dir, ".samebit-*")
-			if err != nil {
-				return false
-			}
-			f.Close()
-			return os.Remove(f.Name()) == nil
+			return probeFolder(dir) == nil
 		} else if !errors.Is(err, os.ErrNotExist) || parent(dir) == dir {
 			return false
 		}

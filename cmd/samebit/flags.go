@@ -117,6 +117,16 @@ func oneOf(flag string, have []string, words ...string) error {
 	return nil
 }
 
+// unused refuses flags that were given and have no effect; why ends the sentence.
+func unused(c *cobra.Command, why string, flags ...string) error {
+	for _, name := range flags {
+		if c.Flags().Changed(name) {
+			return usagef("%s: --%s %s", c.Name(), name, why)
+		}
+	}
+	return nil
+}
+
 // atLeast checks numbers from the command line.
 func atLeast(flag string, least int, values ...int) error {
 	for _, v := range values {

@@ -193,11 +193,7 @@ func (f *modelFlags) open(c *cobra.Command) (*samebit.Model, func(), error) {
 func checkFolder(dir string) error {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
-		var t *os.File
-		if t, err = os.CreateTemp(dir, ".writable"); err == nil {
-			t.Close()
-			os.Remove(t.Name())
-		}
+		err = probeFolder(dir)
 	}
 	if err == nil {
 		return nil
@@ -206,6 +202,18 @@ func checkFolder(dir string) error {
 		err = p.Err
 	}
 	return fmt.Errorf("--cache %s: cannot be written: %w: name a folder that can, or leave the flag out", dir, err)
+}
+
+// probeFolder says why no file can be made in dir; it leaves none.
+func probeFolder(dir string) error {
+	t, err := os.CreateTemp(dir, ".samebit-*")
+	if err != nil {
+		if p := new(os.PathError); errors.As(err, &p) {
+			err = p.Err // without the name that was tried
+		}
+		return err
+	}
+	return errors.Join(t.Close(), os.Remove(t.Name()))
 }
 
 // checkPath refuses what is clearly no model, with the remedy.

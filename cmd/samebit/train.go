@@ -75,7 +75,7 @@ flag.`,
 		began := time.Now()
 		res, err := train.Run(c.Context(), cfg, dir, opt)
 		show.clear()
-		if err != nil && !errors.Is(err, context.Canceled) {
+		if err != nil && !(errors.Is(err, context.Canceled) && show.last > 0) {
 			return err
 		}
 		for _, p := range plots {

@@ -40,6 +40,9 @@ func (f *rclcFlags) register(c *cobra.Command, tokens, span int) {
 	c.Flags().IntVar(&f.tokens, "max-new-tokens", tokens, "at most `N` tokens of an answer")
 }
 
+// selecting are flags of transfer that say what is sent, and how.
+var selecting = []string{"ratio", "budget", "selector", "span", "placement", "ids", "latent", "system"}
+
 // config checks the values, before anything is loaded.
 func (f *rclcFlags) config(c *cobra.Command) (rclc.Config, error) {
 	cfg := rclc.Config{Ratio: f.ratio, Budget: f.budget, Record: true}
@@ -148,7 +151,8 @@ selection from those two files and says whether every bit is equal.`,
 			if len(args)+len(documents) > 0 || verify != "" {
 				return usagef("transfer: --check takes a model and nothing to send")
 			}
-			if err := atLeast("max-new-tokens", 1, rf.tokens); err != nil {
+			if err := errors.Join(atLeast("max-new-tokens", 1, rf.tokens), unused(c, "is for sending, and --check sends nothing",
+				append(selecting, "question", "question-file", "html", "sender")...)); err != nil {
 				return usageError{err}
 			}
 			return checkTransfer(c, &mf, rf.tokens, out)
@@ -156,6 +160,9 @@ selection from those two files and says whether every bit is equal.`,
 		if verify != "" {
 			if len(args)+len(documents) > 0 || question != "" || questionFile != "" {
 				return usagef("transfer: --verify takes a message's file and nothing else to send")
+			}
+			if err := unused(c, "is for sending: --verify repeats what the message says", append(selecting, "max-new-tokens", "html", "out")...); err != nil {
+				return err
 			}
 			return verifyMessage(c, &mf, verify, sender, asJSON)
 		}
