@@ -84,3 +84,26 @@ func TestModelCache(t *testing.T) {
 		})
 	}
 }
+
+// A pool that checkpoints fill has room for an answer all the same: they make place when
+// a step needs a page, as they do for a prompt.
+func TestCacheMakesRoom(t *testing.T) {
+	const path = "testdata/models/gguf/qwen3-bf16.gguf"
+	texts := func(cfg samebit.Config) (all []string) {
+		m := open(t, path, cfg)
+		for _, prompt := range []string{"One", "Two", "Three", "Four"} {
+			prompt = strings.Repeat(prompt+" and more. ", 3)
+			all = append(all, generate(t, m, prompt, samebit.Gen{MaxTokens: 150, Ignore: true}))
+		}
+		return all
+	}
+	want := texts(samebit.Config{})
+	shape := open(t, path, samebit.Config{}).Shape
+	page := int64(2*shape.Layers*shape.KVHeads*shape.HeadDim) * 64 * 4
+	got := texts(samebit.Config{StateBytes: 5 * page, Cache: &cache.Config{Policy: cache.Policy{MinPrefix: 8}}})
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("text %d is %q in a full pool, %q in a large one", i, got[i], want[i])
+		}
+	}
+}

@@ -2,6 +2,7 @@ package samebit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -179,9 +180,19 @@ func (m *Model) continueWith(ctx context.Context, r *nn.Runner, ids []int32, g G
 			rep.Reason = "cancelled"
 			return
 		}
-		if err := r.Step(ctx, id); err != nil {
+		if err := m.step(ctx, r, id); err != nil {
 			fail(err)
 			return
+		}
+	}
+}
+
+// step appends id to the runner's history. Checkpoints make room for its page.
+func (m *Model) step(ctx context.Context, r *nn.Runner, id int32) error {
+	for {
+		err := r.Step(ctx, id)
+		if !errors.Is(err, state.ErrNoRoom) || !m.cache.Relieve(ctx) {
+			return err
 		}
 	}
 }
