@@ -3,6 +3,7 @@ package qccbench
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -210,6 +211,14 @@ func TestServing(t *testing.T) {
 	if err != nil || p.Tokens != 49 || p.Ratio != 1 || math.Abs(math.Log(p.QCC.Perplexity)-p.Full.NLL) > 1e-9 || p.QCC.Buckets[3] <= 0 ||
 		p.QCCScore != p.QCC.Score || p.FullScore != p.Full.Score || len(p.Ratios) != 4 || p.Ratios["75-100%"] != 1 || p.FullSuite || p.Benchmark != "" {
 		t.Errorf("%+v, %v", p, err)
+	}
+	for _, at := range []int{50, 16} { // the end, which no pass reads, and the first of a pass
+		d, a = bounded(t, dev, 60)
+		text := append(ids(50), 1)
+		text[at] = 64
+		if _, err := RunPerplexity(t.Context(), dev, d, a, text, PerplexityConfig{Chunk: 16}); err == nil || !strings.Contains(err.Error(), fmt.Sprint("token 64 at index ", at)) {
+			t.Errorf("a token beyond the vocabulary: %v", err)
+		}
 	}
 	if x := tail([]float64{4, 1, 2, 3, 5}); x.Mean != 3 || x.P50 != 3 || math.Abs(x.P95-4.8) > 1e-12 {
 		t.Errorf("%+v", x)
