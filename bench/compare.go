@@ -56,11 +56,17 @@ func (r *Result) what() string {
 
 // Compare returns the measurements that both runs have, in the order of a, and the
 // names of those that one of them lacks. It fails if there is none in both, if one
-// comes twice in a run, or if units differ.
+// comes twice in a run or is none that [ReadRun] takes, or if units differ.
 func Compare(a, b *Run) (both []Ratio, onlyA, onlyB []string, err error) {
 	index := func(r *Run) (map[string]*Result, error) {
+		if len(r.Results) == 0 {
+			return nil, errors.New("bench: compare: a run without measurements: write one with samebit bench --json FILE")
+		}
 		m := map[string]*Result{}
 		for i := range r.Results {
+			if err := r.Results[i].check(); err != nil {
+				return nil, fmt.Errorf("bench: compare: measurement %d: %w", i+1, err)
+			}
 			w := r.Results[i].what()
 			if m[w] != nil {
 				return nil, fmt.Errorf("bench: compare: %q comes twice in one run: which one is meant is not known", w)

@@ -82,6 +82,9 @@ func TestCompareRefuses(t *testing.T) {
 		{[]Result{x, x}, []Result{x}, `"m.gguf decode n 16 threads 2" comes twice`},
 		{[]Result{x}, []Result{y, x, y}, `"m.gguf decode n 17 threads 2" comes twice`},
 		{[]Result{x}, []Result{other}, "is in tokens/s and in GB/s"},
+		{[]Result{x}, nil, "a run without measurements"},
+		{nil, []Result{x}, "a run without measurements"},
+		{[]Result{x}, []Result{{Test: "decode", Unit: "tokens/s"}}, "measurement 1: decode: 0 repetitions"},
 	} {
 		if _, _, _, err := Compare(&Run{Results: c.a}, &Run{Results: c.b}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error %v, want %q", err, c.want)
