@@ -255,7 +255,7 @@ func (d *Disk) List(ctx context.Context, k Key, skip func(EntryID) bool, f func(
 
 // Stamp is the folder's time of change. A change that is so recent that another
 // one could have the same time is never the same twice.
-func (d *Disk) Stamp() uint64 {
+func (d *Disk) Stamp(context.Context) uint64 {
 	fi, err := d.dir.stamp()
 	if err != nil || d.now().Sub(fi.ModTime()) < 50*time.Millisecond {
 		return d.racy.Add(1)

@@ -311,3 +311,54 @@ func TestFollowerOfRowsThatChange(t *testing.T) {
 		}
 	})
 }
+
+// silent is a store that answers no question.
+type silent struct{ lazy }
+
+func (*silent) Stamp(ctx context.Context) uint64 {
+	<-ctx.Done()
+	return 0
+}
+
+// Requests that wait for a store, or for others that do, end with their contexts.
+func TestSilentStore(t *testing.T) {
+	bubble(t, Config{Policy: every100, Store: &silent{}}, func(t *testing.T, c *Cache, w *world) {
+		var l []chan result
+		limits := []time.Duration{3 * time.Second, time.Second, 2 * time.Second}
+		for _, limit := range limits {
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
+			defer cancel()
+			l = append(l, start(ctx, c, w.seq(), count(100, 100), 100))
+		}
+		for i, ch := range l {
+			if r := <-ch; !errors.Is(r.err, context.DeadlineExceeded) || r.at != limits[i] {
+				t.Errorf("%v after %v, want the end of the context after %v", r.err, r.at, limits[i])
+			}
+		}
+	})
+}
+
+// What was seen of keys is forgotten when the store has changed since.
+func TestListingsAreForgotten(t *testing.T) {
+	bubble(t, Config{Policy: every100, Store: &counted{}}, func(t *testing.T, c *Cache, w *world) {
+		for i := range int32(100) {
+			if _, err := c.Prefill(context.Background(), Key{Route: i}, w.seq(), count(100, 100), 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(c.tier.seen); n != 10 {
+			t.Errorf("listings of %d keys are remembered, want the 10 since the last change", n)
+		}
+	})
+}
+
+// counted is a store that others change at every tenth question.
+type counted struct {
+	lazy
+	asked uint64
+}
+
+func (s *counted) Stamp(context.Context) uint64 {
+	s.asked++
+	return (s.asked - 1) / 10
+}

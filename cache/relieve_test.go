@@ -36,9 +36,9 @@ func (*lazy) Get(context.Context, Entry, Appender) error { return ErrNotFound }
 func (*lazy) List(context.Context, Key, func(EntryID) bool, func(Entry) bool) error {
 	return nil
 }
-func (*lazy) Stamp() uint64 { return 0 }
-func (*lazy) Bytes() int64  { return 0 }
-func (*lazy) Close() error  { return nil }
+func (*lazy) Stamp(context.Context) uint64 { return 0 }
+func (*lazy) Bytes() int64                 { return 0 }
+func (*lazy) Close() error                 { return nil }
 
 // A pool that is full of checkpoints makes room at once, although the second tier
 // would take seconds to keep them.

@@ -33,7 +33,7 @@ type Store interface {
 	List(ctx context.Context, k Key, skip func(EntryID) bool, f func(Entry) bool) error
 	// Stamp changes when somebody may have added an entry. It is asked before every
 	// lookup and must be cheap.
-	Stamp() uint64
+	Stamp(ctx context.Context) uint64
 	Delete(ctx context.Context, id EntryID) error
 	Bytes() int64 // taken by all entries
 	Close() error

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"samebit/state"
@@ -27,10 +27,11 @@ type tier struct {
 	writing *entry
 	closed  bool
 
-	listing sync.Mutex // one List at a time
-	seen    map[Key]listing
-	known   map[EntryID]*entry // what is believed to be in the store
-	puts    int
+	turn  chan struct{} // filled by whoever lists, one at a time; guards seen and stamp
+	seen  map[Key]listing
+	stamp uint64             // of the newest in seen
+	known map[EntryID]*entry // what is believed to be in the store
+	puts  int
 }
 
 // listing remembers the last List of a key.
@@ -49,7 +50,7 @@ func newTier(c *Cache, s Store) *tier {
 		c: c, store: s, stop: stop,
 		waiting: ledger{pieces: map[any]*piece{}},
 		step:    make(chan struct{}), wake: make(chan struct{}, 1), stopped: make(chan struct{}),
-		seen: map[Key]listing{}, known: map[EntryID]*entry{},
+		turn: make(chan struct{}, 1), seen: map[Key]listing{}, known: map[EntryID]*entry{},
 	}
 	go t.write(ctx)
 	return t
@@ -64,24 +65,43 @@ func (t *tier) fault(what string, err error) {
 	t.c.cfg.Log.Warn("cache: "+what, "err", err)
 }
 
+// take waits for the turn to list; false if ctx ends first.
+func (t *tier) take(ctx context.Context) bool {
+	select {
+	case t.turn <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // refresh learns of entries that others, or an earlier process, have written.
 func (t *tier) refresh(ctx context.Context, k Key) {
-	t.listing.Lock()
-	defer t.listing.Unlock()
+	if !t.take(ctx) {
+		return
+	}
+	defer func() { <-t.turn }()
 	c := t.c
-	stamp, began := t.store.Stamp(), c.cfg.Clock()
+	stamp, began := t.store.Stamp(ctx), c.cfg.Clock()
 	last, ok := t.seen[k]
 	if ok && (last.stamp == stamp || began.Before(last.again)) {
 		return
 	}
-	if err := t.list(ctx, k); err != nil {
-		if ctx.Err() == nil {
-			t.fault("listing the second tier", err)
-		}
+	if stamp != t.stamp { // keys that nobody asks about any more are forgotten
+		t.stamp = stamp
+		maps.DeleteFunc(t.seen, func(_ Key, l listing) bool { return l.stamp != stamp && !began.Before(l.again) })
+	}
+	err := t.list(ctx, k)
+	if ctx.Err() != nil {
 		return
 	}
 	now := c.cfg.Clock()
-	t.seen[k] = listing{stamp, now.Add(10 * now.Sub(began))}
+	last = listing{stamp, now.Add(10 * now.Sub(began))}
+	if err != nil {
+		t.fault("listing the second tier", err)
+		last.stamp = ^stamp // not seen at all
+	}
+	t.seen[k] = last
 }
 
 // list makes the tree agree with what the store has of a key.
@@ -145,8 +165,10 @@ func (t *tier) sweep(ctx context.Context) {
 		keys[e.key] = true
 	}
 	t.c.mu.Unlock()
-	t.listing.Lock()
-	defer t.listing.Unlock()
+	if !t.take(ctx) {
+		return
+	}
+	defer func() { <-t.turn }()
 	for k := range keys {
 		if err := t.list(ctx, k); err != nil {
 			return

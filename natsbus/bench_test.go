@@ -39,7 +39,7 @@ func BenchmarkEntry(b *testing.B) {
 	})
 	b.Run("Stamp", func(b *testing.B) {
 		for b.Loop() {
-			s.Stamp()
+			s.Stamp(ctx)
 		}
 	})
 	for n := 1; n < 100; n++ {

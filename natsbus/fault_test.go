@@ -240,11 +240,11 @@ func TestConnectionCutInPut(t *testing.T) {
 		if has(t, direct, bed, x) || len(listed(t, direct)) != 0 {
 			t.Errorf("cut after %d bytes: an entry is there", after)
 		}
-		stamp := s.Stamp()
+		stamp := s.Stamp(ctx)
 		if err := s.Get(ctx, x.e, bed.Sequence(key.Model, 0)); err == nil || errors.Is(err, cache.ErrNotFound) {
 			t.Errorf("Get without a server: %v", err)
 		}
-		if s.Stamp() != stamp {
+		if s.Stamp(ctx) != stamp {
 			t.Error("the stamp changes while there is no server")
 		}
 		if d := time.Since(start); d > 4*time.Second {
@@ -286,6 +286,11 @@ func TestServerThatComesBackAndOneThatIsSilent(t *testing.T) {
 	defer cancel()
 	if err := s.Get(short, x.e, bed.Sequence(key.Model, 0)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a silent server and a deadline: %v", err)
+	}
+	brief, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if s.Stamp(brief); s.stampErr.Load() != 0 {
+		t.Error("a deadline that passed counts as a silent server")
 	}
 	p.set(-1, false)
 	p.drop()

@@ -238,14 +238,17 @@ func (s *Store) List(ctx context.Context, k cache.Key, skip func(cache.EntryID) 
 }
 
 // Stamp is the number of messages that the bucket ever had. While the server does
-// not answer, it stays what it was, and is not asked again for a second.
-func (s *Store) Stamp() uint64 {
+// not answer, or when ctx ends first, it stays what it was; a server that did not
+// answer is not asked again for a second.
+func (s *Store) Stamp(ctx context.Context) uint64 {
 	if time.Now().UnixNano()-s.stampErr.Load() < int64(time.Second) {
 		return s.stamp.Load()
 	}
-	info, err := s.look(context.Background(), "")
+	info, err := s.look(ctx, "")
 	if err != nil {
-		s.stampErr.Store(time.Now().UnixNano())
+		if ctx.Err() == nil {
+			s.stampErr.Store(time.Now().UnixNano())
+		}
 		return s.stamp.Load()
 	}
 	v := info.State.LastSeq ^ uint64(info.Created.UnixNano())<<20

@@ -70,7 +70,7 @@ func (s placeStore) List(_ context.Context, k cache.Key, skip func(cache.EntryID
 	return nil
 }
 
-func (s placeStore) Stamp() uint64 {
+func (s placeStore) Stamp(context.Context) uint64 {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
 	return s.p.changes

@@ -293,9 +293,9 @@ func second(f *fixture) {
 	e, st := f.put(k, rows(1, 66, true))
 	other := f.reopen()
 	f.want(other, e, st)
-	stamp := other.Stamp()
+	stamp := other.Stamp(ctx)
 	e2, st2 := f.put(k, rows(2, 66, true))
-	if other.Stamp() == stamp {
+	if other.Stamp(ctx) == stamp {
 		f.Error("the stamp is the same after another process added an entry")
 	}
 	f.want(other, e2, st2)
