@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"samebit/cache"
@@ -328,5 +329,44 @@ func TestBucketOfSomebodyElse(t *testing.T) {
 	x := newSample(t, bed, 1, 5, 0)
 	if err := s.Put(ctx, x.e, x.snap); err == nil || !strings.Contains(err.Error(), "bucket was removed") {
 		t.Errorf("a bucket that was removed: %v", err)
+	}
+}
+
+// forgetful is a stream that fails to give messages of a subject.
+type forgetful struct {
+	jetstream.Stream
+	subject string
+}
+
+func (s forgetful) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	if subject == s.subject {
+		return nil, nats.ErrTimeout
+	}
+	return s.Stream.GetLastMsgForSubject(ctx, subject)
+}
+
+// Parts whose manifest cannot be read now may be in use.
+func TestSweepingWithoutAManifest(t *testing.T) {
+	srv := listen(t, nil)
+	bed := cachetest.NewBed(t)
+	s := open(t, Config{URL: srv.ClientURL()})
+	x := newSample(t, bed, 1, 5, 0)
+	put(t, s, x)
+	name := nameOf(x.e.Key, x.e.ID).String()
+	before := messages(t, s)
+	if _, err := s.c.js.Publish(ctx, s.partSubject(name+"-left"), []byte("of a writer that died")); err != nil {
+		t.Fatal(err)
+	}
+	s.orphan = 0
+	time.Sleep(2 * time.Millisecond)
+	whole := s.stream
+	s.stream = forgetful{whole, s.metaSubject(name)}
+	err := s.sweep(ctx)
+	s.stream = whole
+	if !errors.Is(err, nats.ErrTimeout) || !has(t, s, bed, x) {
+		t.Errorf("error %v, the entry is there: %v", err, has(t, s, bed, x))
+	}
+	if err := s.sweep(ctx); err != nil || !has(t, s, bed, x) || messages(t, s) != before {
+		t.Errorf("error %v, the entry is there: %v, %d messages, want %d", err, has(t, s, bed, x), messages(t, s), before)
 	}
 }

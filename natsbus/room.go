@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"samebit/cache"
 )
 
 // room deletes leftovers, and then the oldest objects, until cost bytes fit.
@@ -82,11 +84,15 @@ func (s *objects) sweep(ctx context.Context) error {
 	s.swept = time.Now()
 	s.mu.Unlock()
 	for nuid := range s.strays(info.State.Subjects) {
-		if m, err := s.find(ctx, uploadOf(nuid)); err == nil && m.NUID == nuid {
+		m, err := s.find(ctx, uploadOf(nuid))
+		switch {
+		case err == nil && m.NUID == nuid:
 			continue
+		case err != nil && !errors.Is(err, cache.ErrNotFound) && !errors.Is(err, errBadManifest):
+			return err // whether they are in use is not known
 		}
 		var last *jetstream.RawStreamMsg
-		err := s.c.ask(ctx, func(ctx context.Context) (err error) {
+		err = s.c.ask(ctx, func(ctx context.Context) (err error) {
 			last, err = s.stream.GetLastMsgForSubject(ctx, s.partSubject(nuid))
 			return err
 		})
