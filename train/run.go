@@ -222,7 +222,10 @@ func (r *run) train(ctx context.Context) (Result, error) {
 		s, err := r.step(ctx, n)
 		if err != nil {
 			if ctx.Err() != nil {
-				err = errors.Join(err, r.save())
+				// A failed save is no context.Canceled, after which a caller takes the steps for saved.
+				if failed := r.save(); failed != nil {
+					return Result{}, fmt.Errorf("train: stopped after step %d, and saving it failed: %w", r.adam.Steps, failed)
+				}
 			}
 			return Result{}, err
 		}

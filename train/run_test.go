@@ -201,6 +201,20 @@ func TestDeathWhileSaving(t *testing.T) {
 			}
 		}
 	}
+	cancelledUnsaved(t, c, begun(t, plain))
+}
+
+// A cancelled training that cannot save does not look like one that did.
+func cancelledUnsaved(t *testing.T, c Config, dir string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f := wholetest.New(dir, 1, 1)
+	f.FailOn = errors.New("the disk is full")
+	_, err := setup{options: Options{folder: f, Progress: func(Step) { cancel() }}}.run(t, ctx, c, dir)
+	if !errors.Is(err, f.FailOn) || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "stopped after step 1") {
+		t.Errorf("cancelled, and the disk is full: %v", err)
+	}
 }
 
 // A directory is not mistaken for that of another training, and stays as it was.
