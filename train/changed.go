@@ -120,8 +120,8 @@ func (c *Config) takesOverValidations(p *progress, log []Point) error {
 	return nil
 }
 
-// basis is what decides about every step besides the model, in the form that has one
-// spelling.
+// basis is what decides about every step besides the model and the text of the prose, in
+// the form that has one spelling.
 type basis struct {
 	Seed       uint64     `json:"seed"`
 	Vocabulary Vocabulary `json:"vocabulary"`

@@ -29,7 +29,7 @@ func with(c Config, change func(c *Config)) Config {
 // by file, and needs the flag once.
 func TestChanged(t *testing.T) {
 	base := changeable(t)
-	text, err := readProse(base.Prose)
+	text, _, err := readProse(base.Prose)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,13 +201,29 @@ func TestChangedLeavesTheDirectory(t *testing.T) {
 	}
 	other := with(was, func(c *Config) { c.Stages[0].Rows++ })
 	refused(other, "would not have made the 1 steps of")
+	page, err := os.ReadFile(was.Prose[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(was.Prose[0], []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(string(page) + "\n")
+	refused(was, "is not the text that the 1 steps of")
+	refused(with(was, func(c *Config) { c.Stages[1].Rows++ }), "is not the text that the 1 steps of")
+	write(strings.ReplaceAll(string(page)+"\n", "\n", "\r\n"))
+	refused(was, "is not the text that the 1 steps of")
+	write(string(page))
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := strings.Replace(string(text), `\"training\":`, `\"practice\":`, 1)
-	if old == string(text) {
-		t.Fatal("the state does not have its config")
+	old := strings.NewReplacer(`\"training\":`, `\"practice\":`, `\"prose_sha256\":`, `\"verse_sha256\":`).Replace(string(text))
+	if strings.Contains(old, "training") || strings.Contains(old, "prose_sha256") || len(old) != len(text) {
+		t.Fatal("the state does not have its config and prose")
 	}
 	if err := os.WriteFile(path, []byte(old), 0o666); err != nil {
 		t.Fatal(err)

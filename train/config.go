@@ -249,7 +249,7 @@ func (c *Config) shape(n int) (qwen3.Config, []byte, error) {
 	return shape, append(text, '\n'), nil
 }
 
-// digest identifies what decides a training's bits.
+// digest identifies what decides a training's bits, besides the text of its prose.
 func (c *Config) digest() string {
 	text, err := json.Marshal(c)
 	if err != nil {

@@ -1,8 +1,10 @@
 package train
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -46,25 +48,27 @@ type data struct {
 	perToken float64 // bytes of a token of a task's context
 }
 
-// readProse reads the prose files.
-func readProse(names []string) (string, error) {
+// readProse reads the prose files, one text, and says the SHA-256 of what each adds to it.
+func readProse(names []string) (text string, sums []string, err error) {
 	var b strings.Builder
 	for _, name := range names {
 		path := name
 		if rest, ok := strings.CutPrefix(name, "$GOROOT"); ok {
 			root, err := goroot()
 			if err != nil {
-				return "", err
+				return "", nil, err
 			}
 			path = filepath.Join(root, rest)
 		}
-		text, err := os.ReadFile(path)
+		file, err := os.ReadFile(path)
 		if err != nil {
-			return "", fmt.Errorf("train: prose: %w", err)
+			return "", nil, fmt.Errorf("train: prose: %w", err)
 		}
-		b.WriteString(strings.ReplaceAll(string(text), "\r\n", "\n"))
+		file = bytes.ReplaceAll(file, []byte("\r\n"), []byte("\n"))
+		b.Write(file)
+		sums = append(sums, fmt.Sprintf("%x", sha256.Sum256(file)))
 	}
-	return b.String(), nil
+	return b.String(), sums, nil
 }
 
 // goroot is where the Go toolchain lies.
@@ -119,13 +123,13 @@ func newData(c *Config, tok *token.Tokenizer, prose string) (*data, error) {
 			return nil, fmt.Errorf("train: prose has %d tokens to train on, stages[%d] wants sequences of %d", len(d.prose), i, s.Most)
 		}
 	}
-	bytes, rows := 0, 0
+	size, rows := 0, 0
 	for i := range uint64(64) {
 		text := tasks.Make(tasks.Config{Seed: c.seed(forVocabulary), Bytes: 1000, Style: tasks.Value}, i).Text()
-		bytes += len(text)
+		size += len(text)
 		rows += len(tok.Encode(nil, text))
 	}
-	d.perToken = float64(bytes) / float64(rows)
+	d.perToken = float64(size) / float64(rows)
 	return d, nil
 }
 

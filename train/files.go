@@ -23,7 +23,8 @@ type progress struct {
 	BestAt int        `json:"best_at,omitempty"`
 	Bad    int        `json:"bad,omitempty"`
 
-	Training *Config `json:"training,omitempty"` // whose digest the head has
+	Training *Config  `json:"training,omitempty"`     // whose digest the head has
+	Prose    []string `json:"prose_sha256,omitempty"` // SHA-256 of each prose file's text; nil in old states
 }
 
 func writing(data []byte) func(io.Writer) error {
@@ -40,7 +41,19 @@ func (r *run) journal() *journal.Journal {
 
 // save writes the log and the state.
 func (r *run) save() error {
-	return r.log.Save(r.stream, r.adam, &progress{Best: r.best, BestAt: r.bestAt, Bad: r.bad, Training: &r.cfg})
+	return r.log.Save(r.stream, r.adam, &progress{Best: r.best, BestAt: r.bestAt, Bad: r.bad, Training: &r.cfg, Prose: r.prose})
+}
+
+// sameProse refuses a state whose steps were made with other text in a prose file. One
+// that does not say with which is trusted.
+func (r *run) sameProse(p *progress) error {
+	for i, was := range p.Prose {
+		if i < len(r.prose) && r.prose[i] != was {
+			return fmt.Errorf("train: the prose %s is not the text that the %d steps of %s were made with (its SHA-256 was %s and is %s): put that text back, use another directory, or remove the state to begin anew",
+				r.cfg.Prose[i], p.Steps, filepath.Join(r.dir, journal.StateFile), was, r.prose[i])
+		}
+	}
+	return nil
 }
 
 // resume goes on from a state.

@@ -75,7 +75,7 @@ func Judge(ctx context.Context, dev backend.Device, dec *nn.Decoder, tok *token.
 			return nil, fmt.Errorf("train: judge: a length of %d rows: from 32 to the model's context of %d", n, dec.Context)
 		}
 	}
-	prose, err := readProse(c.Prose)
+	prose, _, err := readProse(c.Prose)
 	if err != nil {
 		return nil, err
 	}

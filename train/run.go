@@ -60,7 +60,8 @@ const modelDir = "model"
 // Run trains in a directory, which it makes, and goes on there if a training of the
 // same config was interrupted, with the bits of one that was not. A cancelled
 // context saves what was done and is returned. It fails without changing the
-// directory's files if they belong to another config.
+// directory's files if they belong to another config, or the prose is not the text that
+// the steps so far were made with.
 //
 // With Options.Changed it also goes on with a training of another config, if a training
 // of this one would have come to the same state: equal are then the vocabulary, the
@@ -97,6 +98,7 @@ type run struct {
 	dir string
 	opt Options
 
+	prose  []string // SHA-256 of each prose file's text
 	data   *data
 	shape  qwen3.Config
 	stream backend.Stream
@@ -121,8 +123,12 @@ func (r *run) open(ctx context.Context) error {
 	if saved != nil {
 		defer saved.Close()
 	}
-	prose, err := readProse(r.cfg.Prose)
+	prose, sums, err := readProse(r.cfg.Prose)
 	if err != nil {
+		return err
+	}
+	r.prose = sums
+	if err := r.sameProse(&progress); err != nil {
 		return err
 	}
 	tok, err := r.tokenizer(ctx, prose)

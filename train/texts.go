@@ -17,7 +17,7 @@ type Texts struct {
 
 // NewTexts reads files of prose, of which there may be none, named as in Config.
 func NewTexts(tok *token.Tokenizer, seed uint64, prose []string) (*Texts, error) {
-	text, err := readProse(prose)
+	text, _, err := readProse(prose)
 	if err != nil {
 		return nil, err
 	}
