@@ -362,3 +362,39 @@ func (s *counted) Stamp(context.Context) uint64 {
 	s.asked++
 	return (s.asked - 1) / 10
 }
+
+// elsewhere is a sequence of another pool than any snapshot's.
+type elsewhere struct{ *fakeSeq }
+
+func (elsewhere) Resume([]state.Row, state.Snapshot) error { return state.ErrForeign }
+
+// Snapshots of another pool cannot be used, and the request runs without them.
+func TestForeignSnapshots(t *testing.T) {
+	for name, tt := range map[string]struct {
+		budget int64
+		store  Store
+		follow bool // while the snapshot is being made
+	}{"in memory": {0, nil, false}, "being written": {1, &lazy{}, false}, "from a leader": {1, nil, true}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Config{MemoryBytes: tt.budget, Policy: every100, Store: tt.store}, func(t *testing.T, c *Cache, w *world) {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				q := w.seq()
+				q.before = slow
+				first := start(ctx, c, q, count(100, 100), 100)
+				if !tt.follow {
+					first <- <-first
+					synctest.Wait()
+				}
+				other := elsewhere{w.seq()}
+				rep, err := c.Prefill(ctx, Key{}, other, count(100, 100), 100)
+				if err != nil || rep.Outcome != Cold || other.n != 100 {
+					t.Errorf("%+v, %v, %d rows", rep, err, other.n)
+				}
+				if r := <-first; r.err != nil {
+					t.Error(r.err)
+				}
+			})
+		})
+	}
+}

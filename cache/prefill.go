@@ -95,13 +95,15 @@ type prefill struct {
 	clock time.Time
 
 	start    *entry         // pinned; nil for a cold start or when hand is deeper
-	hand     state.Snapshot // from a flight
+	hand     state.Snapshot // from a flight, or cut from donor's
+	donor    *entry
 	plan     []int
 	flight   *flight
 	diverged bool // the place where rows leave the tree was counted
 	junction []int
 	misses   int  // entries that were not there when it came to them
 	noStore  bool // the second tier is not asked any more
+	noMemory bool // nor is memory, which offered a snapshot of another pool
 }
 
 // lap gives the time since the last lap to a phase.
@@ -162,7 +164,10 @@ func (p *prefill) find() error {
 		}
 		c.mu.Lock()
 		p.lookup()
-		f := c.join(p.key, p.rows, p.limit, p.rep.Start)
+		var f *flight
+		if !p.noMemory {
+			f = c.join(p.key, p.rows, p.limit, p.rep.Start)
+		}
 		if f == nil {
 			if len(p.plan) > 0 {
 				p.flight = c.lead(p.key, p.rows, p.plan[0])
@@ -190,7 +195,11 @@ func (p *prefill) lookup() {
 	p.rep.Start, p.start, p.plan = 0, nil, nil
 	if root := c.roots[p.key]; root != nil {
 		f := root.walk(p.rows, func(e *entry) {
-			if e.pos() <= p.limit && (e.snap != nil || !p.noStore) {
+			without := p.noStore
+			if e.snap != nil {
+				without = p.noMemory
+			}
+			if e.pos() <= p.limit && !without {
 				p.start = e
 			}
 		})
@@ -221,7 +230,7 @@ func (p *prefill) lookup() {
 // cut makes the first n rows of a deeper checkpoint the start, where states can be
 // cut: those of models without recurrent layers.
 func (p *prefill) cut(f found, n int) {
-	if n <= p.rep.Start || p.hand != nil && n <= p.hand.Len() {
+	if n <= p.rep.Start || p.hand != nil && n <= p.hand.Len() || p.noMemory {
 		return
 	}
 	e := f.node.donor(new(int))
@@ -232,7 +241,7 @@ func (p *prefill) cut(f found, n int) {
 		if p.hand != nil {
 			p.hand.Release()
 		}
-		p.hand = s
+		p.hand, p.donor = s, e
 		if e.resident {
 			p.c.order.touch(e)
 		}
@@ -247,7 +256,7 @@ func (p *prefill) restore() (again bool, err error) {
 	case len(at) == 0:
 		return false, p.a.Reset()
 	case p.start == nil:
-		return false, p.a.Resume(at, p.hand)
+		return p.resume(at, p.hand, p.donor)
 	}
 	p.c.mu.Lock()
 	snap := p.start.snap
@@ -257,12 +266,7 @@ func (p *prefill) restore() (again bool, err error) {
 	p.c.mu.Unlock()
 	if snap != nil {
 		defer snap.Release()
-		err := p.a.Resume(at, snap)
-		if errors.Is(err, state.ErrForeign) { // of another pool: it helps nobody
-			p.c.forget(p.start)
-			return true, nil
-		}
-		return false, err
+		return p.resume(at, snap, p.start)
 	}
 	if t := p.c.tier; t != nil {
 		err := t.promote(p.ctx, p.start, at, p.a)
@@ -278,6 +282,20 @@ func (p *prefill) restore() (again bool, err error) {
 		}
 	}
 	return true, p.ctx.Err()
+}
+
+// resume is Resume with a snapshot of e, if e is not nil; again when it lies in
+// another pool, where it helps nobody.
+func (p *prefill) resume(rows []state.Row, s state.Snapshot, e *entry) (again bool, err error) {
+	err = p.a.Resume(rows, s)
+	if !errors.Is(err, state.ErrForeign) {
+		return false, err
+	}
+	p.noMemory = true
+	if e != nil {
+		p.c.forget(e)
+	}
+	return true, nil
 }
 
 // keep makes the sequence's state the checkpoint at pos.
@@ -311,7 +329,7 @@ func (p *prefill) release() {
 	}
 	if p.hand != nil {
 		p.hand.Release()
-		p.hand = nil
+		p.hand, p.donor = nil, nil
 	}
 	if p.flight != nil {
 		c.end(p.key, p.flight)
