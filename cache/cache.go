@@ -63,8 +63,8 @@ type Cache struct {
 }
 
 // New makes an empty cache, or one that knows what its second tier holds. The pool
-// is the one that appenders take their states from; it may be nil, and then only
-// its figures are missing from Stats and a full pool is not relieved.
+// is the one that appenders take their states from; it may be nil, and then its
+// figures are missing from Stats.
 func New(pool *state.Pool, cfg Config) (*Cache, error) {
 	if cfg.MemoryBytes == 0 {
 		cfg.MemoryBytes = 1 << 30
@@ -292,8 +292,11 @@ func (c *Cache) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		err = fmt.Errorf("cache: closed while requests were running: %w", ctx.Err())
 	}
-	if c.tier != nil {
+	switch {
+	case c.tier != nil:
 		err = errors.Join(err, c.tier.close(ctx))
+	case c.cfg.Store != nil:
+		err = errors.Join(err, c.cfg.Store.Close())
 	}
 	c.mu.Lock()
 	c.cfg.MemoryBytes = -1 // requests that are still inside keep nothing

@@ -238,6 +238,21 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
+func TestCloseClosesTheStore(t *testing.T) {
+	for _, budget := range []int64{0, -1} {
+		var s lazy
+		c, err := New(nil, Config{MemoryBytes: budget, Store: &s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := c.Close(context.Background()); err != nil || s.closed != 1 {
+				t.Errorf("budget %d: %v, the store was closed %d times", budget, err, s.closed)
+			}
+		}
+	}
+}
+
 // Checkpoints make room when the pool is full, and the span goes on where it
 // stopped.
 func TestFullPool(t *testing.T) {

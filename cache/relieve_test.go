@@ -26,7 +26,10 @@ func (w *world) full(most int) error {
 }
 
 // lazy is a store without entries that takes a second for each.
-type lazy struct{ Store }
+type lazy struct {
+	Store
+	closed int
+}
 
 func (*lazy) Put(ctx context.Context, _ Entry, _ state.Snapshot) error {
 	return slow(ctx, 0, 0)
@@ -38,7 +41,7 @@ func (*lazy) List(context.Context, Key, func(EntryID) bool, func(Entry) bool) er
 }
 func (*lazy) Stamp(context.Context) uint64 { return 0 }
 func (*lazy) Bytes() int64                 { return 0 }
-func (*lazy) Close() error                 { return nil }
+func (s *lazy) Close() error               { s.closed++; return nil }
 
 // A pool that is full of checkpoints makes room at once, although the second tier
 // would take seconds to keep them.
