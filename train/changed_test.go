@@ -29,12 +29,8 @@ func with(c Config, change func(c *Config)) Config {
 // by file, and needs the flag once.
 func TestChanged(t *testing.T) {
 	base := changeable(t)
-	text, _, err := readProse(base.Prose)
-	if err != nil {
-		t.Fatal(err)
-	}
-	words, err := vocabulary(t.Context(), &base, text)
-	if err != nil {
+	words := t.TempDir()
+	if _, err := vocabularyIn(t.Context(), t, base, words, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -67,16 +63,7 @@ func TestChanged(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			was := with(base, tt.first)
 			is := with(was, tt.change)
-			whole, dir := t.TempDir(), t.TempDir()
-			for _, d := range []string{whole, dir} { // all have the same vocabulary
-				model := filepath.Join(d, modelDir)
-				if err := os.MkdirAll(model, 0o777); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(model, "tokenizer.json"), words, 0o666); err != nil {
-					t.Fatal(err)
-				}
-			}
+			whole, dir := begun(t, words), begun(t, words) // all have the same vocabulary
 			want, err := setup{}.run(t, t.Context(), is, whole)
 			if err != nil {
 				t.Fatal(err)

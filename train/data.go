@@ -3,10 +3,8 @@ package train
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -79,38 +77,6 @@ func goroot() (string, error) {
 		return "", fmt.Errorf("train: prose: $GOROOT is not known: `go env GOROOT` says %q (%v)", root, err)
 	}
 	return root, nil
-}
-
-// pieceCount is how often a vocabulary sees every piece of the tasks by itself, so that
-// pieces are put together before what stands beside each other by chance.
-const pieceCount = 2000
-
-// vocabulary trains the tokenizer.
-func vocabulary(ctx context.Context, c *Config, prose string) ([]byte, error) {
-	n := c.samples()
-	texts := func(yield func(string) bool) {
-		if !yield(prose) || !yield(strings.Repeat(tasks.Lexicon(), pieceCount)) {
-			return
-		}
-		for i := range uint64(n) {
-			if ctx.Err() != nil {
-				return
-			}
-			s := tasks.Make(tasks.Config{Seed: c.seed(forVocabulary), Bytes: 1000, Questions: 3}, i)
-			text := s.Text()
-			for _, control := range tasks.Control {
-				text = strings.ReplaceAll(text, control, "\n")
-			}
-			if !yield(text) {
-				return
-			}
-		}
-	}
-	text, err := token.Train(iter.Seq[string](texts), token.TrainConfig{Vocab: c.Vocabulary.Size, Special: tasks.Control, Pre: c.Vocabulary.Pre})
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	return text, err
 }
 
 func newData(c *Config, tok *token.Tokenizer, prose string) (*data, error) {

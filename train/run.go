@@ -16,7 +16,6 @@ import (
 	"samebit/nn"
 	"samebit/qwen3"
 	"samebit/tensor"
-	"samebit/token"
 )
 
 // Options steer a run. None of them changes a bit of the weights.
@@ -131,7 +130,7 @@ func (r *run) open(ctx context.Context) error {
 	if err := r.sameProse(&progress); err != nil {
 		return err
 	}
-	tok, err := r.tokenizer(ctx, prose)
+	tok, err := r.tokenizer(ctx, prose, saved != nil)
 	if err != nil {
 		return err
 	}
@@ -192,25 +191,6 @@ func (r *run) close() {
 	if r.stream != nil {
 		r.stream.Close()
 	}
-}
-
-// tokenizer reads the training's vocabulary, or trains it.
-func (r *run) tokenizer(ctx context.Context, prose string) (*token.Tokenizer, error) {
-	model := wholefile.OS(filepath.Join(r.dir, modelDir))
-	text, err := os.ReadFile(model.Path("tokenizer.json"))
-	if err != nil {
-		if text, err = vocabulary(ctx, &r.cfg, prose); err != nil {
-			return nil, err
-		}
-		if err := wholefile.Replace(model, "tokenizer.json", writing(text)); err != nil {
-			return nil, fmt.Errorf("train: %w", err)
-		}
-	}
-	tok, err := token.Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("train: %s: %w", model.Path("tokenizer.json"), err)
-	}
-	return tok, nil
 }
 
 func (r *run) train(ctx context.Context) (Result, error) {

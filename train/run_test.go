@@ -79,16 +79,18 @@ func (s setup) run(t testing.TB, ctx context.Context, c Config, dir string) (Res
 // no more: making it takes most of the time of a small training.
 func begun(t testing.TB, other string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(other, modelDir, "tokenizer.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, modelDir), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, modelDir, "tokenizer.json"), text, 0o666); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{vocabularyFile, filepath.Join(modelDir, "tokenizer.json")} {
+		text, err := os.ReadFile(filepath.Join(other, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o666); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return dir
 }
