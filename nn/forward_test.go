@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -247,6 +248,26 @@ func TestRefusals(t *testing.T) {
 	if r.Len() != 0 || r.Logits() != nil || r.Hidden() != nil {
 		t.Errorf("Reset leaves %d rows", r.Len())
 	}
+}
+
+// TestForkOfOneRow: a fork copies the logits of the last row, not all that were asked
+// for.
+func TestForkOfOneRow(t *testing.T) {
+	g := newRig(t, models[0], 0)
+	s := g.scripts(models[0])[0]
+	r := g.runner(scriptRows)
+	g.must(r.AppendAll(bg, s.rows, func(int, []float32) {}))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f, err := r.Fork()
+	runtime.ReadMemStats(&after)
+	g.must(err)
+	defer f.Close()
+	if took, all := after.TotalAlloc-before.TotalAlloc, uint64(4*scriptRows*g.dec.Vocab); took > all/4 {
+		t.Errorf("a fork takes %d bytes, the logits of all rows are %d", took, all)
+	}
+	g.same("of the fork", f.Logits(), s.logits[scriptRows-1])
+	g.same("hidden", f.Hidden(), s.hidden[scriptRows-1])
 }
 
 // TestLogitsValidity says after what a runner has logits.

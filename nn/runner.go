@@ -325,7 +325,7 @@ func (r *Runner) Fork() (*Runner, error) {
 		return nil, err
 	}
 	f := &Runner{dec: r.dec, pool: r.pool, c: NewCtx(r.c.Stream, r.pool.Device()), cfg: r.cfg, rows: slices.Clone(r.rows), fresh: r.fresh}
-	f.seq[0] = Seq{State: st, NeedHidden: true, Logits: slices.Clone(r.seq[0].Logits), Hidden: slices.Clone(r.seq[0].Hidden)}
+	f.seq[0] = Seq{State: st, NeedHidden: true, Logits: slices.Clone(r.Logits()), Hidden: slices.Clone(r.Hidden())}
 	return f, nil
 }
 
