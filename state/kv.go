@@ -206,8 +206,7 @@ func (p *Pool) upload(dst, src tensor.Tensor, page bool) error {
 	if half, ok := src.Halves(); ok { // a page takes rows of float32
 		raw = widened(half)
 	}
-	dim := src.Shape()
-	return p.staged(dim, func(stage tensor.Tensor, s backend.Stream) {
+	return p.staged(dst.Shape(), src.Shape(), func(stage tensor.Tensor, s backend.Stream) {
 		s.Write(stage, raw)
 		if page {
 			s.PutPage(dst, stage)
@@ -264,7 +263,7 @@ func (p *Pool) fetch(src tensor.Tensor, rows int) (host []float32, dim []int, er
 		n *= d
 	}
 	host = make([]float32, n)
-	err = p.staged(dim, func(stage tensor.Tensor, s backend.Stream) {
+	err = p.staged(src.Shape(), dim, func(stage tensor.Tensor, s backend.Stream) {
 		if rows > 0 {
 			s.GetPage(stage, src)
 		} else {
@@ -275,15 +274,21 @@ func (p *Pool) fetch(src tensor.Tensor, rows int) (host []float32, dim []int, er
 	return host, dim, err
 }
 
-// staged runs f with a contiguous device tensor of the given shape. It may go
-// beyond the limit for a moment: a full pool is when states have to be saved.
-func (p *Pool) staged(dim []int, f func(tensor.Tensor, backend.Stream)) error {
-	b, err := p.take(0, tensor.F32, dim)
+// staged runs f with a contiguous device tensor of the shape dim, in memory for the
+// shape whole, since pages filled to each number of rows would leave a buffer of a
+// size of its own. It may go beyond the limit for a moment: a full pool is when
+// states have to be saved.
+func (p *Pool) staged(whole, dim []int, f func(tensor.Tensor, backend.Stream)) error {
+	b, err := p.take(0, tensor.F32, whole)
 	if err != nil {
 		return err
 	}
 	defer b.release()
-	return p.run(func(s backend.Stream) { f(b.t, s) })
+	stage, err := tensor.New(b.buf, 0, tensor.F32, dim...)
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return p.run(func(s backend.Stream) { f(stage, s) })
 }
 
 type kvSnapshot struct {

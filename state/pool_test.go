@@ -200,3 +200,37 @@ func TestNothingGiven(t *testing.T) {
 	}
 	state.Pieces(nil, func(any, int64) { t.Error("nothing has pieces") })
 }
+
+// Saving and loading pages filled to every number of rows leaves buffers of one size.
+func TestStagedPagesAreOfOneSize(t *testing.T) {
+	dev := &stingy{Device: ref.New(), left: 1 << 30}
+	p, err := state.NewPool(dev, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := state.NewKV(p, state.ID{}, kvShape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range backend.Page {
+		if err := kv.Begin(new(backend.Seg), 1); err != nil {
+			t.Fatal(err)
+		}
+		kv.Commit(1)
+		snap, err := kv.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := state.Move(kv, snap); err != nil {
+			t.Fatal(err)
+		}
+		snap.Release()
+	}
+	kv.Release()
+	if dev.live > 4 {
+		t.Errorf("%d buffers wait for reuse", dev.live)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
