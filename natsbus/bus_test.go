@@ -167,6 +167,10 @@ func TestBusSameID(t *testing.T) {
 		if err := errors.Join(r.Done("one"), r.Done("one")); err != nil {
 			t.Error(err)
 		}
+		r.handed.Range(func(id, _ any) bool {
+			t.Errorf("%v is done and remembered as handed over", id)
+			return true
+		})
 		if err := r.Done("two"); !errors.Is(err, errUnknownID) {
 			t.Errorf("an id that never came: %v", err)
 		}

@@ -269,6 +269,13 @@ func (b *inbox) prune() {
 	}
 }
 
+// waits reports whether a delivery was accepted and is not done.
+func (b *inbox) waits(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.HasSuffix(b.files[id], waitingExt)
+}
+
 // waiting lists the ids of what was accepted and is not done, oldest first.
 func (b *inbox) waiting() []string {
 	b.mu.Lock()

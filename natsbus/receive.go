@@ -59,8 +59,8 @@ type Receiver struct {
 
 	wait    time.Duration // for an entry, before the server is asked again
 	running sync.Mutex
-	handed  map[string]bool // of the inbox, by this Receiver
-	failed  map[uint64]int  // attempts by sequence number of the entry
+	handed  sync.Map       // ids of the inbox that this Receiver handed over and that are not done
+	failed  map[uint64]int // attempts by sequence number of the entry
 }
 
 // Receiver opens a receiver on the bus. It receives nothing before Run; the name is
@@ -72,7 +72,7 @@ func (b *Bus) Receiver(ctx context.Context, cfg ReceiverConfig) (*Receiver, erro
 	if !isName(cfg.Name) || cfg.Parallel < 0 {
 		return nil, fmt.Errorf("natsbus: receiver %.60q, %d in parallel: want a name of at most 60 letters, digits, - and _, and a positive number, or 0 for 1", cfg.Name, cfg.Parallel)
 	}
-	r := &Receiver{b: b, cfg: cfg, wait: 8 * time.Second, handed: map[string]bool{}, failed: map[uint64]int{}}
+	r := &Receiver{b: b, cfg: cfg, wait: 8 * time.Second, failed: map[uint64]int{}}
 	keep := 2 * b.cfg.Expiry
 	if cfg.Dir == "" {
 		r.ledger = newMemory(keep)
@@ -100,7 +100,13 @@ func (r *Receiver) bind(ctx context.Context) error {
 
 // Done says that an accepted delivery is not needed any more, so that Dir forgets
 // all but its id. Without Dir it does nothing.
-func (r *Receiver) Done(id string) error { return r.ledger.done(id) }
+func (r *Receiver) Done(id string) error {
+	err := r.ledger.done(id)
+	if err == nil {
+		r.handed.Delete(id)
+	}
+	return err
+}
 
 // Waiting lists the ids of what was accepted and is not Done, oldest first; none
 // without Dir.
@@ -148,7 +154,7 @@ func (r *Receiver) Run(ctx context.Context, h Handler) error {
 // again hands over what an earlier process accepted.
 func (r *Receiver) again(ctx context.Context, h Handler) error {
 	for _, id := range r.in.waiting() {
-		if r.handed[id] {
+		if _, ok := r.handed.Load(id); ok || !r.in.waits(id) { // done since
 			continue
 		}
 		data, err := r.in.read(id)
@@ -160,14 +166,25 @@ func (r *Receiver) again(ctx context.Context, h Handler) error {
 			err = ctx.Err()
 		}
 		if err == nil {
-			err = h(ctx, id, d)
+			err = r.hand(ctx, h, id, d)
 		}
 		if err != nil {
 			return fmt.Errorf("natsbus: inbox %s: delivery %s of an earlier run: %w", r.cfg.Dir, id, err)
 		}
-		r.handed[id] = true
 	}
 	return nil
+}
+
+// hand calls h, which may call Done.
+func (r *Receiver) hand(ctx context.Context, h Handler, id string, d rclc.Delivery) error {
+	if r.in != nil {
+		r.handed.Store(id, true)
+	}
+	err := h(ctx, id, d)
+	if err != nil {
+		r.handed.Delete(id)
+	}
+	return err
 }
 
 // next waits for an entry; nil, nil if none comes for a while.
@@ -363,7 +380,7 @@ func (r *Receiver) accept(ctx context.Context, h Handler, id string, data []byte
 		}
 	}
 	r.b.c.fault("before the handler")
-	if err := h(ctx, id, d); err != nil {
+	if err := r.hand(ctx, h, id, d); err != nil {
 		if e := r.ledger.drop(id); e != nil {
 			return errors.Join(err, fmt.Errorf("%w: %w", errInbox, e))
 		}
@@ -371,7 +388,6 @@ func (r *Receiver) accept(ctx context.Context, h Handler, id string, data []byte
 	}
 	r.b.c.fault("after the handler")
 	if r.in != nil {
-		r.handed[id] = true
 		return nil
 	}
 	return r.ledger.add(id, nil)
