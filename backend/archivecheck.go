@@ -13,6 +13,9 @@ func checkArchive(i int, s *Seg) error {
 		return fmt.Errorf("backend: Plan: segment %d has slot %d, %d rows and %d window pages that begin %d slots later: want whole pages between and room for the rows",
 			i, s.Slot, s.Rows, len(a.Window), s.Slot-a.Slot)
 	}
+	if len(a.Window) > 0 && a.Window[0].Dims() == 4 && a.Window[0].Dim(0)%2 != 0 {
+		return fmt.Errorf("backend: Plan: window pages of segment %d, %v, have an odd number of planes: want two for each layer's keys and values, and an even number for addresses", i, a.Window[0])
+	}
 	for j := range a.Window {
 		f := a.Window[0]
 		if err := first(want("Plan", "window page", a.Window[j], tensor.F32, f.Dim(0), f.Dim(1), Page, f.Dim(3)), whole("Plan", "window page", a.Window[j])); err != nil {
@@ -47,10 +50,10 @@ func checkWindow(op string, p Plan, rows, layer, heads, d int, raw bool) error {
 			return fmt.Errorf("backend: %s: segment %d has no window", op, i)
 		}
 		planes := a.Window[0].Dim(0)
-		if layer < 0 || 2*layer+1 >= planes || a.Raw > 0 && 2*layer+1 >= a.Raw || a.Window[0].Dim(1) != heads || a.Window[0].Dim(3) != d {
+		if layer < 0 || layer >= planes/2 || a.Raw > 0 && 2*layer+1 >= a.Raw || a.Window[0].Dim(1) != heads || a.Window[0].Dim(3) != d {
 			return fmt.Errorf("backend: %s: layer %d with %d heads of %d does not fit the window pages of segment %d, %v", op, layer, heads, d, i, a.Window[0])
 		}
-		if raw && (a.Raw == 0 || a.Raw+layer >= planes) {
+		if a.Raw < 0 || raw && a.Raw == 0 || a.Raw > 0 && a.Raw >= planes-layer {
 			return fmt.Errorf("backend: %s: the window pages of segment %d have no addresses for layer %d", op, i, layer)
 		}
 	}
@@ -73,8 +76,8 @@ func divides(op string, groups, heads int) error {
 }
 
 func (w WindowParams) check(op string) error {
-	if w.Window < 1 || w.Sinks < 0 || w.Sinks > w.Window {
-		return fmt.Errorf("backend: %s: window of %d slots with %d sinks: want at least one slot, and no more sinks than slots", op, w.Window, w.Sinks)
+	if w.Window < 1 || w.Window > maxSlot || w.Sinks < 0 || w.Sinks > w.Window {
+		return fmt.Errorf("backend: %s: window of %d slots with %d sinks: want 1 to %d slots, and no more sinks than slots", op, w.Window, w.Sinks, maxSlot)
 	}
 	return nil
 }

@@ -441,13 +441,19 @@ func CheckPage(op string, rows, page tensor.Tensor) error {
 	return nil
 }
 
+// maxTaps is the block of a sum of products (numerics.md 2): a filter is one chain.
+const maxTaps = 128
+
 // CheckConv checks the shapes of Conv.
 func CheckConv(dst, x, w tensor.Tensor, p Plan, layer int) error {
 	if err := first(CheckRows("Conv", dst, x), want("Conv", "w", w, tensor.F32, -1, x.Dim(1)), whole("Conv", "w", w)); err != nil {
 		return err
 	}
-	if p == nil || p.Rows() != x.Dim(0) || w.Dim(0) < 1 {
+	if p == nil || p.Rows() != x.Dim(0) {
 		return fmt.Errorf("backend: Conv: x is %v, the plan has other rows", x)
+	}
+	if taps := w.Dim(0); taps < 1 || taps > maxTaps {
+		return fmt.Errorf("backend: Conv: %d taps: want 1 to %d", taps, maxTaps)
 	}
 	for i, s := range p.Segs() {
 		for _, t := range [2]tensor.Tensor{s.ConvIn, s.ConvOut} {

@@ -254,6 +254,15 @@ func archiveRowCases() []Case {
 	return l
 }
 
+// withRaw is a plan whose first segment has addresses from that plane on.
+func withRaw(e *Env, p backend.Plan, raw int) backend.Plan {
+	segs := slices.Clone(p.Segs())
+	a := *segs[0].Archive
+	a.Raw = raw
+	segs[0].Archive = &a
+	return e.S.Plan(segs)
+}
+
 // ArchiveErrors checks that wrong calls of the ops of backend.Archive fail, and
 // that no state is written then.
 func ArchiveErrors(t *testing.T, dev backend.Device) {
@@ -291,6 +300,29 @@ func ArchiveErrors(t *testing.T, dev backend.Device) {
 		{"lazy decay of a state without times", func(e *Env, p backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
 			w.Active, w.Lazy = 1, true
 			e.archive().ArchiveScan(dst, q, p, 0, w)
+		}},
+		{"addresses behind the planes", func(e *Env, p backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
+			e.archive().ArchiveScan(dst, q, withRaw(e, p, 100), 0, w)
+		}},
+		{"addresses before the planes", func(e *Env, p backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
+			e.archive().ArchiveScan(dst, q, withRaw(e, p, -1), 0, w)
+		}},
+		{"a layer whose planes overflow", func(e *Env, p backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
+			e.archive().ArchiveScan(dst, q, p, math.MaxInt, w)
+		}},
+		{"a window beyond all slots", func(e *Env, p backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
+			w.Window = math.MaxInt
+			e.archive().ArchiveScan(dst, q, p, 0, w)
+		}},
+		{"an odd plane", func(e *Env, p backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
+			segs := slices.Clone(p.Segs())
+			a := *segs[0].Archive
+			a.Window = slices.Clone(a.Window)
+			for i, t := range a.Window {
+				a.Window[i] = t.Rows(0, t.Dim(0)-1)
+			}
+			segs[0].Archive = &a
+			e.archive().ArchiveScan(dst, q, e.S.Plan(segs), 0, w)
 		}},
 		{"no plan", func(e *Env, _ backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
 			e.archive().ArchiveScan(dst, q, nil, 0, w)

@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -222,6 +223,7 @@ func ArchiveGradErrors(t *testing.T, dev backend.Device) {
 		{"sparse reads", func() { scan(with(func(w *backend.ArchiveParams) { w.Active = 2 })) }},
 		{"a gradient of a correction that is not there", func() { scan(with(func(w *backend.ArchiveParams) { w.CorrV = tensor.Tensor{} })) }},
 		{"no window", func() { scan(with(func(w *backend.ArchiveParams) { w.Window = 0 })) }},
+		{"a window beyond all slots", func() { scan(with(func(w *backend.ArchiveParams) { w.Window = math.MaxInt })) }},
 		{"a part of a sequence", func() {
 			g.GateMixGrad(h[0], h[1], tensor.Tensor{}, h[2], h[3], h[3], tensor.Tensor{}, e.S.Plan([]backend.Seg{{Rows: 5, Slot: 64}}), backend.GateParams{})
 		}},

@@ -311,6 +311,9 @@ func wrong(e *Env) []badCall {
 		{"a history of other taps", func() {
 			s.Conv(f(1, 6), f(1, 6), f(4, 6), plan(backend.Seg{Rows: 1, ConvIn: f(1, 2, 6), ConvOut: f(1, 3, 6)}), 0)
 		}},
+		{"more taps than one chain", func() {
+			s.Conv(f(1, 6), f(1, 6), f(129, 6), plan(backend.Seg{Rows: 1, ConvIn: f(1, 128, 6), ConvOut: f(1, 128, 6)}), 0)
+		}},
 		{"no taps", func() { s.Conv(f(1, 6), f(1, 6), f(0, 6), plan(seg(1)), 0) }},
 		{"a state of other heads", func() {
 			s.GatedDelta(f(1, 2, 4), f(1, 1, 4), f(1, 1, 4), f(1, 2, 4), f(1, 2), f(1, 2), plan(backend.Seg{Rows: 1, DeltaIn: f(1, 1, 4, 4), DeltaOut: f(1, 2, 4, 4)}), 0)
@@ -379,8 +382,10 @@ func runMemory(t *testing.T, dev backend.Device) {
 		}
 		dev.Free(b)
 	}
-	if _, err := dev.Alloc(-1); !errors.Is(err, backend.ErrNoMemory) {
-		t.Errorf("Alloc(-1) gives %v", err)
+	for _, n := range []int{-1, math.MaxInt / 2, math.MaxInt} {
+		if _, err := dev.Alloc(n); !errors.Is(err, backend.ErrNoMemory) {
+			t.Errorf("Alloc(%d) gives %v", n, err)
+		}
 	}
 	ok, _ := tensor.FromF32(make([]float32, 12), 3, 4)
 	ints, _ := tensor.FromI32(make([]int32, 12), 3, 4)

@@ -140,7 +140,7 @@ func (j *scanJob) open(s *stream, worker, seg, a, kv int) {
 	if land {
 		marks, resp = m, j.rows*j.group*d
 	}
-	need := m*d + 3*r*d + n*r + 9*j.ms + max(j.ms, d) + 4*j.ms*d + 4*m + d + 3*r + marks*(2*d+1) + resp + j.rows*(4*m+j.group*(m+2*j.ms))
+	need := m*d + 3*r*d + n*r + 9*j.ms + max(j.ms, d, r) + 4*j.ms*d + 4*m + d + 3*r + marks*(2*d+1) + resp + j.rows*(4*m+j.group*(m+2*j.ms))
 	tmp := s.tmp(worker, need+16*40)
 	take := func(n int) []float32 {
 		v := tmp[:n:n]
@@ -151,7 +151,7 @@ func (j *scanJob) open(s *stream, worker, seg, a, kv int) {
 	for _, v := range []*[]float32{&j.one, &j.den, &j.backDen, &j.mix, &j.b, &j.t, &j.w, &j.add} {
 		*v = take(j.ms)
 	}
-	j.acc, j.logit = take(max(j.ms, d)), take(j.ms)
+	j.acc, j.logit = take(max(j.ms, d, r)), take(j.ms)
 	j.fade, j.num, j.back, j.turned = take(j.ms*d), take(j.ms*d), take(j.ms*d), take(j.ms*d)
 	j.f, j.p, j.power, j.dw = take(m), take(m), take(m), take(m)
 	j.row, j.u, j.dz, j.tr, j.sumV = take(d), take(r), take(r), take(r), take(r*d)

@@ -62,7 +62,7 @@ func (t *table) open(s *stream, g *backend.Seg, head int) {
 	}
 	t.n = len(t.score)
 	sets := 0
-	if t.w.SetCodes.Valid() {
+	if t.w.Probe < t.w.Sets { // or all are probed
 		sets = t.w.Sets
 	}
 	t.floats = grow(t.floats, 4*t.d+t.n*(2*t.d+3)+sets*(t.d+2))

@@ -51,7 +51,7 @@ type query struct {
 }
 
 func (s *stream) query(q tensor.Tensor, first, layer int, scale float32, window int) *query {
-	return &query{q, first, layer, scale, max(window, 0), s.plan.segs[0].KV[0].Dim(1)}
+	return &query{q, first, layer, scale, min(max(window, 0), 1<<30), s.plan.segs[0].KV[0].Dim(1)}
 }
 
 // blocks is the number of key blocks that the row at a slot sees.

@@ -45,10 +45,14 @@ const expertBytes = 16 // of an Expert
 // table is the list of some weights, uploaded when it is new. It fails the stream if a
 // weight is not this device's.
 func (s *stream) table(list []backend.Weight) *expertTable {
-	t := s.tables[&list[0]]
+	first := s.own(list[0])
+	if first == nil {
+		return nil
+	}
+	t := s.tables[first]
 	if t == nil {
 		t = new(expertTable)
-		s.tables[&list[0]] = t
+		s.tables[first] = t
 	}
 	b := make([]byte, 0, expertBytes*len(list))
 	types := t.types[:0]
@@ -112,12 +116,12 @@ func (s *stream) Experts(dst, x, experts, weights tensor.Tensor, gate, up, down 
 	}
 	hidden, upAt, downAt := int64(0), int64(pairs*f), int64(2*pairs*f)
 	rows := func(l *call) { l.view(x) }
-	s.expertDot(g, f, c, experts, k, rows, h, hidden)
-	s.expertDot(u, f, c, experts, k, rows, h, upAt)
-	if s.err != nil {
-		return
-	}
 	if pairs > 0 {
+		s.expertDot(g, f, c, experts, k, rows, h, hidden)
+		s.expertDot(u, f, c, experts, k, rows, h, upAt)
+		if s.err != nil {
+			return
+		}
 		s.begin(rowOps, "swiglu").u32(f).flat(h, hidden, f).flat(h, hidden, f).flat(h, upAt, f)
 		s.elements(f, pairs)
 		s.expertDot(d, c, f, experts, 1, func(l *call) { l.flat(h, hidden, f) }, h, downAt)

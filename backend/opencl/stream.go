@@ -22,7 +22,7 @@ type stream struct {
 	pending bool // a kernel that may have set status was enqueued
 	plan    plan
 	scratch *memory
-	tables  map[*backend.Weight]*expertTable
+	tables  map[*weight]*expertTable
 	pows    archive.PowerTables[*memory]
 	call    call
 }
@@ -81,7 +81,7 @@ func (d *Device) NewStream() (backend.Stream, error) {
 	if d.closed {
 		return nil, fmt.Errorf("opencl: new stream: device %w", backend.ErrClosed)
 	}
-	s := &stream{dev: d, tables: map[*backend.Weight]*expertTable{}}
+	s := &stream{dev: d, tables: map[*weight]*expertTable{}}
 	var err error
 	if s.status, err = d.api.CreateBuffer(d.ctx, int64(4*len(fine))); err != nil {
 		return nil, fmt.Errorf("opencl: new stream: %w", err)

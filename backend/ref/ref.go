@@ -29,14 +29,16 @@ type buffer []byte
 func (b buffer) Len() int     { return len(b) }
 func (b buffer) Host() []byte { return b }
 
-func (*device) Alloc(bytes int) (tensor.Buffer, error) {
-	if bytes < 0 {
-		return nil, fmt.Errorf("ref: Alloc of %d bytes: %w", bytes, backend.ErrNoMemory)
-	}
+func (*device) Alloc(bytes int) (b tensor.Buffer, err error) {
+	defer func() { // make panics about what no address space holds
+		if recover() != nil {
+			b, err = nil, fmt.Errorf("ref: Alloc of %d bytes: %w", bytes, backend.ErrNoMemory)
+		}
+	}()
 	const align = 256
-	b := make([]byte, bytes+align)
-	o := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (align - 1))
-	return buffer(b[o : o+bytes : o+bytes]), nil
+	m := make([]byte, bytes+align)
+	o := int(-uintptr(unsafe.Pointer(unsafe.SliceData(m))) & (align - 1))
+	return buffer(m[o : o+bytes : o+bytes]), nil
 }
 
 func (*device) Free(tensor.Buffer) {}

@@ -166,6 +166,9 @@ func (k *Kernels) pairs(total, acc, a, b []float32) {
 // Update sets m[r][i] = FMA(x[r], y[i], m[r][i]), one rounding: m has len(x) rows of
 // len(y).
 func (k *Kernels) Update(m, x, y []float32) {
+	if len(x) == 0 {
+		return
+	}
 	n := len(y)
 	k.each(n, func(s *strip, c int) {
 		s.update(&m[c], 4*n, &x[0], &y[c], len(x))
