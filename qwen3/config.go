@@ -268,8 +268,8 @@ func (r *rawConfig) resolve() (Config, error) {
 // layers decides the kind of each layer (models.md 1.3, 2.1 of the product's
 // model notes: an explicit list wins over the implied pattern).
 func (r *rawConfig) layers(c *Config) error {
-	if c.Layers < 1 || c.Layers > 4096 {
-		return fmt.Errorf("qwen3: num_hidden_layers is %d: want 1 to 4096", c.Layers)
+	if c.Layers < 1 || c.Layers > mostLayers {
+		return fmt.Errorf("qwen3: num_hidden_layers is %d: want 1 to %d", c.Layers, mostLayers)
 	}
 	c.Window = or(r.Window, 0)
 	hybrid := c.ConvKernel > 0
@@ -305,6 +305,8 @@ func (r *rawConfig) layers(c *Config) error {
 	return nil
 }
 
+const mostLayers = 4096
+
 // check refuses shapes that no model has, so that nothing is allocated because a
 // file said so.
 func (c *Config) check() error {
@@ -313,12 +315,15 @@ func (c *Config) check() error {
 		v    int
 		most int
 	}{
-		{"hidden_size", c.Hidden, 1 << 17}, {"num_attention_heads", c.Heads, 1 << 12}, {"num_key_value_heads", c.KVHeads, 1 << 12},
+		{"num_hidden_layers", c.Layers, mostLayers}, {"hidden_size", c.Hidden, 1 << 17}, {"num_attention_heads", c.Heads, 1 << 12}, {"num_key_value_heads", c.KVHeads, 1 << 12},
 		{"head_dim", c.HeadDim, 1 << 12}, {"vocab_size", c.Vocab, 1 << 24}, {"max_position_embeddings", c.Context, 1 << 24},
 	} {
 		if f.v < 1 || f.v > f.most {
 			return fmt.Errorf("qwen3: %s is %d: want 1 to %d", f.key, f.v, f.most)
 		}
+	}
+	if len(c.LayerType) != c.Layers {
+		return fmt.Errorf("qwen3: %d layer types for %d layers", len(c.LayerType), c.Layers)
 	}
 	if c.Heads%c.KVHeads != 0 {
 		return fmt.Errorf("qwen3: %d attention heads do not divide among %d key/value heads", c.Heads, c.KVHeads)
