@@ -165,11 +165,6 @@ func Sqrt(x float32) float32 { return float32(math.Sqrt(float64(x))) }
 // Rsqrt returns 1/√x as an IEEE root followed by an IEEE division.
 func Rsqrt(x float32) float32 { return 1 / Sqrt(x) }
 
-// Less reports whether x ranks below y in the order of arg max and top-k
-// (numerics.md 5): larger first, NaN below everything. Equal values keep the
-// lower index, which is the caller's business.
-func Less(x, y float32) bool { return x < y || (x != x && y == y) }
-
 // Power is rⁿ for n ≥ 0: square and multiply in float64 from the lowest bit
 // (numerics.md 5). Callers round it once.
 func Power(r float64, n int) float64 {

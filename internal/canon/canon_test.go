@@ -191,23 +191,6 @@ func hardFMA(r *rand.Rand) (a, b, c float32) {
 	return shift(a), b, shift(c)
 }
 
-func TestLess(t *testing.T) {
-	nan := float32(math.NaN())
-	for _, e := range []struct {
-		x, y float32
-		want bool
-		why  string
-	}{
-		{1, 2, true, "larger first"}, {2, 1, false, "larger first"},
-		{0, f(1 << 31), false, "zeros are equal"}, {f(1 << 31), 0, false, "zeros are equal"},
-		{nan, float32(math.Inf(-1)), true, "NaN never wins"}, {1, nan, false, "NaN never wins"}, {nan, nan, false, "NaN = NaN"},
-	} {
-		if got := canon.Less(e.x, e.y); got != e.want {
-			t.Errorf("Less(%g, %g) = %v (%s)", e.x, e.y, got, e.why)
-		}
-	}
-}
-
 func BenchmarkFMA32(b *testing.B) {
 	acc, x := float32(0.5), float32(0.999)
 	for b.Loop() {

@@ -245,12 +245,6 @@ func elementwise(e *emitter) {
 	taps := []string{"x0", "x1", "x2", "x3", "w0", "w1", "w2", "w3"}
 	e.loop(loop{name: "conv4SiLU", outs: dst, ins: taps, must: nil, may: append(append(expMay, expMust...), "sign"),
 		body: func(in, _ vecs) vecs { return one(e.siluSpare(conv(in))) }})
-	e.loop(loop{name: "conv4BiasSiLU", outs: dst, ins: append(taps[:8:8], "b"), may: append(append(expMay, expMust...), "sign"),
-		body: func(in, _ vecs) vecs {
-			acc := conv(in)
-			VADDPS(in[8], acc, acc)
-			return one(e.siluSpare(acc))
-		}})
 }
 
 // siluSpare is silu where no register may be held across the loop: the two

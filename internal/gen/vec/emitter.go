@@ -54,7 +54,7 @@ func (e *emitter) constants() {
 		{"sign", 1 << 31}, {"abs", 1<<31 - 1},
 		{"p0", f(0x1.555558p-1)}, {"p1", f(0x1.9996d8p-2)}, {"p2", f(0x1.25051p-2)},
 		{"p3", f(0x1.b72bb8p-3)}, {"p4", f(0x1.f08af8p-3)},
-		{"neginf", 0xff800000}, {"i1", 1}, {"i7fff", 0x7fff}, {"i40", 0x40},
+		{"neginf", 0xff800000},
 	}
 	e.offset = map[string]int{}
 	e.table = GLOBL("consts", RODATA|NOPTR)

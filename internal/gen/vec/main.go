@@ -28,9 +28,8 @@ func main() {
 	mixRows(e)
 	gradients(e)
 	if !e.wide {
-		// One form serves both sets: these wait for memory, not for lanes.
+		// One form serves both sets: it waits for memory, not for lanes.
 		searches(e)
-		conversions(e)
 	}
 	Generate()
 }

@@ -189,17 +189,9 @@ func writeNEON(path, command string) error {
 	}
 	taps := "x0 x1 x2 x3 w0 w1 w2 w3"
 	w.loop("conv4SiLU", "dst", taps, true, false, func() { conv(); w.denominator(1, 0); w.Div(0, 0, 1) })
-	w.loop("conv4BiasSiLU", "dst", taps+" b", true, false, func() {
-		w.Move(14, 8)
-		conv()
-		w.Add(0, 0, 14)
-		w.denominator(1, 0)
-		w.Div(0, 0, 1)
-	})
 	w.rows("sumRows", func(acc, x int) { w.Add(acc, acc, x) })
 	w.rows("sumSquareRows", func(acc, x int) { w.FMA(acc, x, x) })
 	w.rows("maxRows", func(acc, x int) { w.MaxNum(acc, x, 8) })
-	w.conversions()
 	return w.Save(path)
 }
 
@@ -222,59 +214,6 @@ func (w arm) softplus() {
 	w.Zero(2)
 	w.Max(0, 0, 2) // max(-0, +0) is +0 here
 	w.Add(0, 0, 1)
-}
-
-// conversions writes the 16-bit formats; lengths are multiples of 4.
-func (w arm) conversions() {
-	row := func(name string, setup, body func()) {
-		w.Line("\nTEXT ·%sNEON(SB), NOSPLIT, $0-48", name)
-		w.I("MOVD dst_base+0(FP), R0")
-		w.I("MOVD dst_len+8(FP), R1")
-		w.I("MOVD src_base+24(FP), R2")
-		setup()
-		w.Line("loop:")
-		w.I("CBZ R1, done")
-		w.I("SUB $4, R1")
-		body()
-		w.I("B loop")
-		w.Line("done:")
-		w.I("RET")
-	}
-	none := func() {}
-	row("widenBF16", none, func() {
-		w.I("VLD1.P 8(R2), [V0.H4]")
-		w.I("VUXTL V0.H4, V0.S4")
-		w.I("VSHL $16, V0.S4, V0.S4")
-		w.I("VST1.P [V0.S4], 16(R0)")
-	})
-	row("widenF16", none, func() {
-		w.I("VLD1.P 8(R2), [V0.H4]")
-		w.I("WORD $0x0e217800 // V0.S4 = FCVTL(V0.H4)")
-		w.I("VST1.P [V0.S4], 16(R0)")
-	})
-	row("narrowF16", none, func() {
-		w.I("VLD1.P 16(R2), [V0.S4]")
-		w.I("WORD $0x0e216800 // V0.H4 = FCVTN(V0.S4)")
-		w.I("VST1.P [V0.H4], 8(R0)")
-	})
-	row("narrowBF16", func() {
-		for i, c := range []int{1, 0x7fff, 0x40} {
-			w.I("MOVD $%d, R3", c)
-			w.I("VDUP R3, V%d.S4", 16+i)
-		}
-	}, func() {
-		w.I("VLD1.P 16(R2), [V0.S4]")
-		w.I("WORD $0x%08x // V1 = V0 == V0, false for NaN", 0x4e20e400|1)
-		w.I("VUSHR $16, V0.S4, V2.S4")
-		w.I("VAND V16.B16, V2.B16, V3.B16")
-		w.I("VADD V17.S4, V3.S4, V3.S4")
-		w.I("VADD V0.S4, V3.S4, V3.S4") // to nearest, ties to even
-		w.I("VUSHR $16, V3.S4, V3.S4")
-		w.I("VORR V18.B16, V2.B16, V2.B16") // quiet NaN
-		w.I("VBIF V1.B16, V2.B16, V3.B16")
-		w.I("WORD $0x%08x // V3.H4 = XTN(V3.S4)", 0x0e612800|3<<5|3)
-		w.I("VST1.P [V3.H4], 8(R0)")
-	})
 }
 
 // rows folds x, rows of 32 values, into 32 lanes that it loads and stores.

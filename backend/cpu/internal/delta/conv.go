@@ -7,13 +7,13 @@ package delta
 // Channels values each; strides count floats. W is [Taps][Channels], the
 // weight of the oldest row first. In and Out are [Taps-1][Channels]: the input
 // rows before this call and before the next, oldest first, zeros where there is
-// no history; they may be the same slice. Bias is nil or [Channels]. Dst may
-// not overlap X; 1 <= Taps <= 128.
+// no history; they may be the same slice. Dst may not overlap X;
+// 1 <= Taps <= 128.
 type Conv struct {
 	T, Channels, Taps int
 
-	Dst, X, W, Bias []float32
-	In, Out         []float32
+	Dst, X, W []float32
+	In, Out   []float32
 
 	DstStride, XStride int
 }
@@ -28,7 +28,7 @@ func (c *Conv) at(t int) []float32 {
 
 // Conv writes, for every row and channel,
 //
-//	dst[t] = silu(DOT over the taps (x[t-Taps+1+j], w[j]) + bias)
+//	dst[t] = silu(DOT over the taps (x[t-Taps+1+j], w[j]))
 //
 // and then the new history.
 func (k *Kernels) Conv(c *Conv) {
@@ -37,7 +37,7 @@ func (k *Kernels) Conv(c *Conv) {
 		w := [4][]float32{c.W[:n], c.W[n : 2*n], c.W[2*n : 3*n], c.W[3*n : 4*n]}
 		for t := range c.T {
 			x := [4][]float32{c.at(t - 3), c.at(t - 2), c.at(t - 1), c.at(t)}
-			k.row.Conv4SiLU(c.Dst[t*c.DstStride:][:n], &x, &w, c.Bias)
+			k.row.Conv4SiLU(c.Dst[t*c.DstStride:][:n], &x, &w)
 		}
 	} else {
 		for t := range c.T {
@@ -47,9 +47,6 @@ func (k *Kernels) Conv(c *Conv) {
 				k.row.FMA(y, c.at(t-c.Taps+1+j), c.W[j*n:])
 			}
 			k.row.AddScalar(y, y, 0) // total = +0 + acc
-			if c.Bias != nil {
-				k.row.Add(y, y, c.Bias)
-			}
 			k.row.SiLU(y, y)
 		}
 	}

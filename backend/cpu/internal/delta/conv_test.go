@@ -10,7 +10,7 @@ import (
 	"samebit/internal/canon/canontest"
 )
 
-// naiveConv is numerics.md 8: a DOT over the taps, bias, SiLU.
+// naiveConv is numerics.md 8: a DOT over the taps, SiLU.
 func naiveConv(c *Conv) {
 	taps, n := c.Taps, c.Channels
 	x, w := make([]float32, taps), make([]float32, taps)
@@ -20,9 +20,6 @@ func naiveConv(c *Conv) {
 				x[j], w[j] = c.at(t - taps + 1 + j)[ch], c.W[j*n+ch]
 			}
 			y := dot(x, w)
-			if c.Bias != nil {
-				y += c.Bias[ch]
-			}
 			c.Dst[t*c.DstStride+ch] = canon.SiLU(y)
 		}
 	}
@@ -33,7 +30,7 @@ func naiveConv(c *Conv) {
 	copy(c.Out, hist)
 }
 
-func randomConv(r *rand.Rand, T, channels, taps int, bias bool) *Conv {
+func randomConv(r *rand.Rand, T, channels, taps int) *Conv {
 	draw := func(n int) []float32 {
 		x := make([]float32, n)
 		for i := range x {
@@ -46,9 +43,6 @@ func randomConv(r *rand.Rand, T, channels, taps int, bias bool) *Conv {
 	}
 	c := &Conv{T: T, Channels: channels, Taps: taps, DstStride: channels + 3, XStride: channels + 2}
 	c.X, c.W, c.In = draw(T*c.XStride), draw(taps*channels), draw((taps-1)*channels)
-	if bias {
-		c.Bias = draw(channels)
-	}
 	return c
 }
 
@@ -80,20 +74,18 @@ func TestConvShapes(t *testing.T) {
 		for _, taps := range []int{1, 2, 3, 4, 5, 8} {
 			for _, n := range []int{1, 7, 8, 15, 16, 17, 31, 40, 67} {
 				for _, T := range []int{0, 1, 2, 3, 4, 9} {
-					for _, bias := range []bool{false, true} {
-						c := randomConv(r, T, n, taps, bias)
-						want, _ := convOutputs(c)
-						naiveConv(want)
-						got, intact := convOutputs(c)
-						k.Conv(got)
-						what := fmt.Sprintf("taps=%d channels=%d T=%d bias=%v seed %d", taps, n, T, bias, seed)
-						sameConv(t, what, got, want, intact())
-						got, intact = convOutputs(c)
-						copy(got.Out, c.In)
-						got.In = got.Out
-						k.Conv(got)
-						sameConv(t, what+" in place", got, want, intact())
-					}
+					c := randomConv(r, T, n, taps)
+					want, _ := convOutputs(c)
+					naiveConv(want)
+					got, intact := convOutputs(c)
+					k.Conv(got)
+					what := fmt.Sprintf("taps=%d channels=%d T=%d seed %d", taps, n, T, seed)
+					sameConv(t, what, got, want, intact())
+					got, intact = convOutputs(c)
+					copy(got.Out, c.In)
+					got.In = got.Out
+					k.Conv(got)
+					sameConv(t, what+" in place", got, want, intact())
 				}
 			}
 		}
@@ -128,7 +120,7 @@ func TestConvGolden(t *testing.T) {
 func TestConvUnderflow(t *testing.T) {
 	sets(t, func(t *testing.T, k *Kernels) {
 		for _, taps := range []int{1, 3, 4} {
-			c := randomConv(rand.New(rand.NewPCG(27, 4)), 5, 21, taps, false)
+			c := randomConv(rand.New(rand.NewPCG(27, 4)), 5, 21, taps)
 			for _, x := range [][]float32{c.X, c.In} {
 				for i := range x {
 					x[i] = -0x1p-80
@@ -150,7 +142,7 @@ func TestConvUnderflow(t *testing.T) {
 func TestConvCuts(t *testing.T) {
 	sets(t, func(t *testing.T, k *Kernels) {
 		r := rand.New(rand.NewPCG(23, 2))
-		c := randomConv(r, 13, 37, 4, true)
+		c := randomConv(r, 13, 37, 4)
 		want, _ := convOutputs(c)
 		k.Conv(want)
 		for cut := 0; cut <= c.T; cut++ {
@@ -173,7 +165,7 @@ func TestConvLeftPadding(t *testing.T) {
 		r := rand.New(rand.NewPCG(25, 3))
 		for pad := range 9 {
 			for n := 1; n < 7; n++ {
-				alone := randomConv(r, n, 21, 4, false)
+				alone := randomConv(r, n, 21, 4)
 				clear(alone.In)
 				got, _ := convOutputs(alone)
 				k.Conv(got)
@@ -193,7 +185,7 @@ func BenchmarkConv4(b *testing.B) {
 	for _, s := range isa.Available() {
 		k := For(s)
 		b.Run(fmt.Sprintf("%v/channels=8192", s), func(b *testing.B) {
-			c, _ := convOutputs(randomConv(rand.New(rand.NewPCG(1, 1)), 4, 8192, 4, false))
+			c, _ := convOutputs(randomConv(rand.New(rand.NewPCG(1, 1)), 4, 8192, 4))
 			for b.Loop() {
 				k.Conv(c)
 			}

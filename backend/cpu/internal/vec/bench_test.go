@@ -46,20 +46,6 @@ func BenchmarkReductions(b *testing.B) {
 	}
 }
 
-func BenchmarkConversions(b *testing.B) {
-	const n = 4096
-	x, h := make([]float32, n), make([]uint16, n)
-	for _, s := range isa.Available() {
-		k := For(s)
-		for name, f := range map[string]func(){
-			"WidenBF16": func() { k.WidenBF16(x, h) }, "NarrowBF16": func() { k.NarrowBF16(h, x) },
-			"WidenF16": func() { k.WidenF16(x, h) }, "NarrowF16": func() { k.NarrowF16(h, x) },
-		} {
-			b.Run(fmt.Sprintf("%s/%v/n=%d", name, s, n), func(b *testing.B) { bench(b, n, f) })
-		}
-	}
-}
-
 // bench times batches of calls, for the clock is too coarse for one.
 func bench(b *testing.B, n int, f func()) {
 	const batch = 8

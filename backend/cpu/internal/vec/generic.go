@@ -110,11 +110,6 @@ var generic = Kernels{
 			dst[i] = canon.SiLU(conv4(x0[i], x1[i], x2[i], x3[i], w0[i], w1[i], w2[i], w3[i]))
 		}
 	},
-	conv4BiasSiLU: func(dst, x0, x1, x2, x3, w0, w1, w2, w3, b []float32) {
-		for i := range dst {
-			dst[i] = canon.SiLU(conv4(x0[i], x1[i], x2[i], x3[i], w0[i], w1[i], w2[i], w3[i]) + b[i])
-		}
-	},
 	sum:        sum,
 	sumSquares: sumSquares,
 	max:        largest,
@@ -125,26 +120,6 @@ var generic = Kernels{
 			}
 		}
 		return -1
-	},
-	widenBF16: func(dst []float32, src []uint16) {
-		for i := range dst {
-			dst[i] = math.Float32frombits(uint32(src[i]) << 16)
-		}
-	},
-	widenF16: func(dst []float32, src []uint16) {
-		for i := range dst {
-			dst[i] = f16to32(src[i])
-		}
-	},
-	narrowBF16: func(dst []uint16, src []float32) {
-		for i := range dst {
-			dst[i] = bf16(src[i])
-		}
-	},
-	narrowF16: func(dst []uint16, src []float32) {
-		for i := range dst {
-			dst[i] = f16(src[i])
-		}
 	},
 }
 

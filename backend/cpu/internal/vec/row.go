@@ -1,8 +1,6 @@
 package vec
 
 import (
-	"math"
-
 	"samebit/internal/canon"
 )
 
@@ -76,54 +74,4 @@ func (k *Kernels) LayerNorm(dst, x, w, b []float32, eps float32) {
 func (k *Kernels) Softmax(dst, x []float32) {
 	k.expSub(dst, x[:len(dst)], k.max(x[:len(dst)]))
 	k.scale(dst, dst, 1/k.sum(dst))
-}
-
-// LogSumExp is max + log(RSUM(exp(x - max))). tmp is scratch of len(x) or more
-// and may be x itself, which is then overwritten.
-func (k *Kernels) LogSumExp(x, tmp []float32) float32 {
-	m := k.max(x)
-	tmp = tmp[:len(x)]
-	k.expSub(tmp, x, m)
-	return m + canon.Log(k.sum(tmp))
-}
-
-// WidenBF16 writes the exact values of bfloat16 numbers.
-func (k *Kernels) WidenBF16(dst []float32, src []uint16) {
-	src = src[:len(dst)]
-	n := len(dst) &^ 15
-	k.widenBF16(dst[:n], src[:n])
-	for i := n; i < len(dst); i++ {
-		dst[i] = math.Float32frombits(uint32(src[i]) << 16)
-	}
-}
-
-// WidenF16 writes the exact values of IEEE half precision numbers.
-func (k *Kernels) WidenF16(dst []float32, src []uint16) {
-	src = src[:len(dst)]
-	n := len(dst) &^ 15
-	k.widenF16(dst[:n], src[:n])
-	for i := n; i < len(dst); i++ {
-		dst[i] = f16to32(src[i])
-	}
-}
-
-// NarrowBF16 rounds to bfloat16, to nearest, ties to even; NaN stays NaN.
-func (k *Kernels) NarrowBF16(dst []uint16, src []float32) {
-	src = src[:len(dst)]
-	n := len(dst) &^ 15
-	k.narrowBF16(dst[:n], src[:n])
-	for i := n; i < len(dst); i++ {
-		dst[i] = bf16(src[i])
-	}
-}
-
-// NarrowF16 rounds to IEEE half precision, to nearest, ties to even; NaN stays
-// NaN and what is too large becomes an infinity.
-func (k *Kernels) NarrowF16(dst []uint16, src []float32) {
-	src = src[:len(dst)]
-	n := len(dst) &^ 15
-	k.narrowF16(dst[:n], src[:n])
-	for i := n; i < len(dst); i++ {
-		dst[i] = f16(src[i])
-	}
 }

@@ -36,9 +36,8 @@ type Kernels struct {
 	swiglu                       func(dst, g, u []float32)         // silu(g)·u
 	sigmoidMul                   func(dst, x, z []float32)         // x·sigmoid(z)
 
-	rotate        func(lo, hi, a, b, c, s []float32)
-	conv4SiLU     func(dst, x0, x1, x2, x3, w0, w1, w2, w3 []float32)
-	conv4BiasSiLU func(dst, x0, x1, x2, x3, w0, w1, w2, w3, b []float32)
+	rotate    func(lo, hi, a, b, c, s []float32)
+	conv4SiLU func(dst, x0, x1, x2, x3, w0, w1, w2, w3 []float32)
 
 	// y = y + t·t, t = s·max(x0 … x6), the max from -Inf, NaN never winning
 	addSquareMax7 func(y, x0, x1, x2, x3, x4, x5, x6 []float32, s float32)
@@ -55,9 +54,6 @@ type Kernels struct {
 	softmaxLossGrad, softmaxLossGradFirst func(d, e []float32, inv, s float32)
 	expSum                                func(x []float32, m float32) float32
 	adamW                                 func(w, m, v, g []float32, clip, beta1, rest1, beta2, rest2, scale2, eps, rate, decay float32)
-
-	widenBF16, widenF16   func(dst []float32, src []uint16)
-	narrowBF16, narrowF16 func(dst []uint16, src []float32)
 }
 
 // For returns the kernels of an available set ([isa.Available]); a set without
@@ -157,17 +153,12 @@ func (k *Kernels) SigmoidMul(dst, x, gate []float32) {
 	k.sigmoidMul(dst, x[:len(dst)], gate[:len(dst)])
 }
 
-// Conv4SiLU writes silu(DOT(taps) + bias) for one row of a depthwise
-// convolution of width 4: x and w hold the four input rows and the four weight
-// rows, oldest first, each as long as dst. A nil bias adds nothing
-// (numerics.md 8).
-func (k *Kernels) Conv4SiLU(dst []float32, x, w *[4][]float32, bias []float32) {
+// Conv4SiLU writes silu(DOT(taps)) for one row of a depthwise convolution of width 4:
+// x and w hold the four input rows and the four weight rows, oldest first, each as long
+// as dst (numerics.md 8).
+func (k *Kernels) Conv4SiLU(dst []float32, x, w *[4][]float32) {
 	n := len(dst)
-	if bias == nil {
-		k.conv4SiLU(dst, x[0][:n], x[1][:n], x[2][:n], x[3][:n], w[0][:n], w[1][:n], w[2][:n], w[3][:n])
-		return
-	}
-	k.conv4BiasSiLU(dst, x[0][:n], x[1][:n], x[2][:n], x[3][:n], w[0][:n], w[1][:n], w[2][:n], w[3][:n], bias[:n])
+	k.conv4SiLU(dst, x[0][:n], x[1][:n], x[2][:n], x[3][:n], w[0][:n], w[1][:n], w[2][:n], w[3][:n])
 }
 
 // Rotate turns the pairs (i, i+h), h = len(cos), of the leading 2h components

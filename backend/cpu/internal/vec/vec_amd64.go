@@ -23,14 +23,12 @@ var avx2 = Kernels{
 	scaleMul: scaleMulAVX2, scaleMulAdd: scaleMulAddAVX2, scaleMulSiLU: scaleMulSiLUAVX2,
 	exp: expAVX2, sigmoid: sigmoidAVX2, silu: siluAVX2, softplus: softplusAVX2,
 	expSub: expSubAVX2, swiglu: swigluAVX2, sigmoidMul: sigmoidMulAVX2,
-	rotate: rotateAVX2, conv4SiLU: conv4SiLUAVX2, conv4BiasSiLU: conv4BiasSiLUAVX2,
+	rotate: rotateAVX2, conv4SiLU: conv4SiLUAVX2,
 	softmaxGrad: softmaxGradAVX2, expSum: expSumAVX2, adamW: adamWAVX2,
 	swigluGrad: swigluGradAVX2, swigluGradFirst: swigluGradFirstAVX2,
 	normGrad: normGradAVX2, normGradFirst: normGradFirstAVX2, normGradSum: normGradSumAVX2, normGradSumPart: normGradSumPartAVX2,
 	softmaxLossGrad: softmaxLossGradAVX2, softmaxLossGradFirst: softmaxLossGradFirstAVX2,
 	sum: sumAVX2, sumSquares: sumSquaresAVX2, max: maxAVX2, index: indexAVX2,
-	widenBF16: widenBF16AVX2, widenF16: widenF16AVX2,
-	narrowBF16: narrowBF16AVX2, narrowF16: narrowF16AVX2,
 }
 
 var avx512 = Kernels{
@@ -42,12 +40,10 @@ var avx512 = Kernels{
 	scaleMul: scaleMulAVX512, scaleMulAdd: scaleMulAddAVX512, scaleMulSiLU: scaleMulSiLUAVX512,
 	exp: expAVX512, sigmoid: sigmoidAVX512, silu: siluAVX512, softplus: softplusAVX512,
 	expSub: expSubAVX512, swiglu: swigluAVX512, sigmoidMul: sigmoidMulAVX512,
-	rotate: rotateAVX512, conv4SiLU: conv4SiLUAVX512, conv4BiasSiLU: conv4BiasSiLUAVX512,
+	rotate: rotateAVX512, conv4SiLU: conv4SiLUAVX512,
 	softmaxGrad: softmaxGradAVX512, expSum: expSumAVX512, adamW: adamWAVX512,
 	swigluGrad: swigluGradAVX512, swigluGradFirst: swigluGradFirstAVX512,
 	normGrad: normGradAVX512, normGradFirst: normGradFirstAVX512, normGradSum: normGradSumAVX512, normGradSumPart: normGradSumPartAVX512,
 	softmaxLossGrad: softmaxLossGradAVX512, softmaxLossGradFirst: softmaxLossGradFirstAVX512,
 	sum: sumAVX512, sumSquares: sumSquaresAVX512, max: maxAVX2, index: indexAVX2,
-	widenBF16: widenBF16AVX2, widenF16: widenF16AVX2,
-	narrowBF16: narrowBF16AVX2, narrowF16: narrowF16AVX2,
 }

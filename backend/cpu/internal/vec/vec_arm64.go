@@ -73,9 +73,6 @@ func rotateNEON(lo, hi, a, b, c, s []float32)
 func conv4SiLUNEON(dst, x0, x1, x2, x3, w0, w1, w2, w3 []float32)
 
 //go:noescape
-func conv4BiasSiLUNEON(dst, x0, x1, x2, x3, w0, w1, w2, w3, b []float32)
-
-//go:noescape
 func sumRowsNEON(lane *[32]float32, x []float32)
 
 //go:noescape
@@ -86,18 +83,6 @@ func maxRowsNEON(lane *[32]float32, x []float32)
 
 //go:noescape
 func softplusNEON(dst, x []float32)
-
-//go:noescape
-func widenBF16NEON(dst []float32, src []uint16)
-
-//go:noescape
-func widenF16NEON(dst []float32, src []uint16)
-
-//go:noescape
-func narrowBF16NEON(dst []uint16, src []float32)
-
-//go:noescape
-func narrowF16NEON(dst []uint16, src []float32)
 
 func native(s isa.Set) *Kernels {
 	if s == isa.NEON {
@@ -150,11 +135,6 @@ var neon = Kernels{
 		conv4SiLUNEON(dst[:n], x0, x1, x2, x3, w0, w1, w2, w3)
 		generic.conv4SiLU(dst[n:], x0[n:], x1[n:], x2[n:], x3[n:], w0[n:], w1[n:], w2[n:], w3[n:])
 	},
-	conv4BiasSiLU: func(dst, x0, x1, x2, x3, w0, w1, w2, w3, b []float32) {
-		n := len(dst) &^ 3
-		conv4BiasSiLUNEON(dst[:n], x0, x1, x2, x3, w0, w1, w2, w3, b)
-		generic.conv4BiasSiLU(dst[n:], x0[n:], x1[n:], x2[n:], x3[n:], w0[n:], w1[n:], w2[n:], w3[n:], b[n:])
-	},
 
 	sum: func(x []float32) float32 {
 		var total float32
@@ -194,9 +174,6 @@ var neon = Kernels{
 		return max(largest(lane[:]), largest(x[n:]))
 	},
 	index: generic.index,
-
-	widenBF16: widenBF16NEON, widenF16: widenF16NEON,
-	narrowBF16: narrowBF16NEON, narrowF16: narrowF16NEON,
 }
 
 func singles(asm, rest func(dst, x []float32)) func(dst, x []float32) {

@@ -68,9 +68,6 @@ func rotateAVX2(lo []float32, hi []float32, a []float32, b []float32, c []float3
 func conv4SiLUAVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, w0 []float32, w1 []float32, w2 []float32, w3 []float32)
 
 //go:noescape
-func conv4BiasSiLUAVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, w0 []float32, w1 []float32, w2 []float32, w3 []float32, b []float32)
-
-//go:noescape
 func sumAVX2(x []float32) float32
 
 //go:noescape
@@ -117,15 +114,3 @@ func maxAVX2(x []float32) float32
 
 //go:noescape
 func indexAVX2(x []float32, v float32) int
-
-//go:noescape
-func widenBF16AVX2(dst []float32, src []uint16)
-
-//go:noescape
-func widenF16AVX2(dst []float32, src []uint16)
-
-//go:noescape
-func narrowBF16AVX2(dst []uint16, src []float32)
-
-//go:noescape
-func narrowF16AVX2(dst []uint16, src []float32)

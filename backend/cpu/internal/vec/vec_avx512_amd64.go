@@ -68,9 +68,6 @@ func rotateAVX512(lo []float32, hi []float32, a []float32, b []float32, c []floa
 func conv4SiLUAVX512(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, w0 []float32, w1 []float32, w2 []float32, w3 []float32)
 
 //go:noescape
-func conv4BiasSiLUAVX512(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, w0 []float32, w1 []float32, w2 []float32, w3 []float32, b []float32)
-
-//go:noescape
 func sumAVX512(x []float32) float32
 
 //go:noescape
