@@ -82,7 +82,8 @@ func (w *world) name() string {
 	}
 }
 
-// Names draws n different names; held out ones are those that training never sees.
+// Names draws n names; held out ones are those that training never sees. They differ as
+// long as there are others: some 1,500 of those held out.
 func Names(r *rand.Rand, n int, heldOut bool) []string {
 	w := &world{r: r, heldOut: heldOut, used: map[string]bool{}}
 	out := make([]string, n)
