@@ -11,6 +11,7 @@ import (
 
 	"samebit"
 	"samebit/sample"
+	"samebit/token"
 )
 
 const prompt = "Hello world"
@@ -131,7 +132,7 @@ func TestEnd(t *testing.T) {
 	for slices.Contains(ids[:at], ids[at]) {
 		at++
 	}
-	m.Shape.EOS = []int32{ids[at]}
+	m.Tokenizer.AddStops(ids[at])
 	var rep samebit.Report
 	generate(t, m, prompt, samebit.Gen{MaxTokens: 12, Report: &rep})
 	if rep.Reason != "stop" || rep.Tokens != at+1 {
@@ -311,15 +312,15 @@ func TestStopAtUnfinishedEnd(t *testing.T) {
 	m := open(t, tiny, samebit.Config{})
 	for seed := range uint64(400) {
 		g := samebit.Gen{MaxTokens: 2, Ignore: true, Sample: sample.Config{Temperature: 2, Seed: seed}}
-		var texts []string
+		text := token.Decoder{Tokenizer: m.Tokenizer, SkipSpecial: true}
+		said := ""
 		for tok, err := range m.Generate(bg, prompt, g) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			texts = append(texts, tok.Text)
+			said += text.Push(tok.ID)
 		}
-		said, ends := strings.CutSuffix(strings.Join(texts, ""), "\ufffd")
-		if !ends || len(texts) != g.MaxTokens+1 || said == "" || strings.Contains(said, "\ufffd") {
+		if text.Flush() != "\ufffd" || said == "" || strings.Contains(said, "\ufffd") {
 			continue
 		}
 		var rep samebit.Report

@@ -132,7 +132,7 @@ func (b *bed) archives(segs []backend.Seg, window backend.WindowParams, kv, hq, 
 	for i := range segs {
 		a := &backend.ArchiveSeg{Slot: segs[i].Slot, Raw: 2}
 		for range (segs[i].Slot + segs[i].Rows + backend.Page - 1) / backend.Page {
-			a.Window = append(a.Window, b.in(3, kv, backend.Page, d))
+			a.Window = append(a.Window, b.in(4, kv, backend.Page, d))
 		}
 		bank := func(f func(dim ...int) tensor.Tensor) backend.ArchiveBank {
 			return backend.ArchiveBank{Num: f(1, hq, m*2, d), Den: f(1, hq, m*2), LandKey: f(1, hq, m, d), LandValue: f(1, hq, m, d), LandScore: f(1, hq, m),
