@@ -256,6 +256,17 @@ func (d *Decoder) checkSeq(s *Seq, i int) error {
 	return nil
 }
 
+// CheckText refuses a text with a token that the model does not have, for callers that
+// look tokens up in the logits before them, which may be before a pass refuses them.
+func (d *Decoder) CheckText(ids []int32) error {
+	for i, id := range ids {
+		if id < 0 || int(id) >= d.Vocab {
+			return fmt.Errorf("nn: token %d at index %d of the text: the model has %d: give a text in its vocabulary", id, i, d.Vocab)
+		}
+	}
+	return nil
+}
+
 func (d *Decoder) embed(c *Ctx, x tensor.Tensor, seqs []Seq) {
 	if d.Embed != nil {
 		c.Stream.Embed(x, d.Embed, c.indices(c.ids))

@@ -300,11 +300,9 @@ func RunPerplexity(ctx context.Context, dev backend.Device, d *nn.Decoder, a *qc
 		d.Close()
 		return r, fmt.Errorf("qccbench: a text of %d tokens in chunks of %d: want at least 5, and 1", len(ids), c.Chunk)
 	}
-	for i, id := range ids { // each is looked up in the logits before it, which may come before a pass refuses it
-		if id < 0 || int(id) >= d.Vocab {
-			d.Close()
-			return r, fmt.Errorf("qccbench: token %d at index %d of the text: the model has %d: give a text in its vocabulary", id, i, d.Vocab)
-		}
+	if err := d.CheckText(ids); err != nil {
+		d.Close()
+		return r, fmt.Errorf("qccbench: %w", err)
 	}
 	r.Tokens = len(ids) - 1
 	if err := native(d, c.MinNative); err != nil {

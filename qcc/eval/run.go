@@ -238,10 +238,8 @@ func Run(ctx context.Context, m Model, cfg Config) ([]Result, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	for i, id := range cfg.Text { // each is looked up in the logits before it, which may come before a pass refuses it
-		if id < 0 || int(id) >= m.Decoder.Vocab {
-			return nil, fmt.Errorf("eval: token %d at index %d of the text: the model has %d: give a text in its vocabulary", id, i, m.Decoder.Vocab)
-		}
+	if err := m.Decoder.CheckText(cfg.Text); err != nil {
+		return nil, fmt.Errorf("eval: %w", err)
 	}
 	s, err := m.Device.NewStream()
 	if err != nil {
