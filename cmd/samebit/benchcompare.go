@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -59,10 +58,14 @@ func (m *measurements) save(err error) error {
 	if m.file == "" || m.file == "-" || err != nil && len(m.run.Results) == 0 {
 		return err
 	}
-	if bad := m.run.Save(m.file); bad != nil {
-		return errors.Join(err, fmt.Errorf("bench: --json: %w", bad))
+	bad := m.run.Save(m.file)
+	switch {
+	case bad == nil:
+		return err
+	case err != nil: // no context.Canceled, of which only the interrupt would be said
+		return fmt.Errorf("bench: %v; --json: %w", err, bad)
 	}
-	return err
+	return fmt.Errorf("bench: --json: %w", bad)
 }
 
 func newBenchCompare() *cobra.Command {

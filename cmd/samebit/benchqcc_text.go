@@ -49,17 +49,15 @@ func (f *answerFlags) check(c *cobra.Command) error {
 	if err := f.bounded.check(false); err != nil {
 		return err
 	}
-	for _, name := range []string{"num-codes", "sinks", "archive-mix", "exact"} {
-		if f.bounded.window == 0 && c.Flags().Changed(name) {
-			return usagef("--%s goes with a window: an adapter and a sieve say themselves what they keep", name)
+	if f.bounded.window == 0 {
+		if err := unused(c, "goes with a window: an adapter and a sieve say themselves what they keep", "num-codes", "sinks", "archive-mix", "exact"); err != nil {
+			return err
 		}
 	}
-	for _, name := range []string{"exact-sets", "exact-ways", "quality-first"} {
-		if !f.exact && c.Flags().Changed(name) {
-			return usagef("--%s goes with --exact", name)
-		}
+	if f.exact {
+		return nil
 	}
-	return nil
+	return unused(c, "goes with --exact", "exact-sets", "exact-ways", "quality-first")
 }
 
 // open loads the model, and makes the same one of bounded memory. Both, and text, hold
