@@ -254,11 +254,11 @@ func archiveRowCases() []Case {
 	return l
 }
 
-// withRaw is a plan whose first segment has addresses from that plane on.
-func withRaw(e *Env, p backend.Plan, raw int) backend.Plan {
+// withArchive is a plan whose first segment has another archive.
+func withArchive(e *Env, p backend.Plan, set func(a *backend.ArchiveSeg)) backend.Plan {
 	segs := slices.Clone(p.Segs())
 	a := *segs[0].Archive
-	a.Raw = raw
+	set(&a)
 	segs[0].Archive = &a
 	return e.S.Plan(segs)
 }
@@ -302,10 +302,10 @@ func ArchiveErrors(t *testing.T, dev backend.Device) {
 			e.archive().ArchiveScan(dst, q, p, 0, w)
 		}},
 		{"addresses behind the planes", func(e *Env, p backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
-			e.archive().ArchiveScan(dst, q, withRaw(e, p, 100), 0, w)
+			e.archive().ArchiveScan(dst, q, withArchive(e, p, func(a *backend.ArchiveSeg) { a.Raw = 100 }), 0, w)
 		}},
 		{"addresses before the planes", func(e *Env, p backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
-			e.archive().ArchiveScan(dst, q, withRaw(e, p, -1), 0, w)
+			e.archive().ArchiveScan(dst, q, withArchive(e, p, func(a *backend.ArchiveSeg) { a.Raw = -1 }), 0, w)
 		}},
 		{"a layer whose planes overflow", func(e *Env, p backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
 			e.archive().ArchiveScan(dst, q, p, math.MaxInt, w)
@@ -315,14 +315,13 @@ func ArchiveErrors(t *testing.T, dev backend.Device) {
 			e.archive().ArchiveScan(dst, q, p, 0, w)
 		}},
 		{"an odd plane", func(e *Env, p backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
-			segs := slices.Clone(p.Segs())
-			a := *segs[0].Archive
-			a.Window = slices.Clone(a.Window)
-			for i, t := range a.Window {
-				a.Window[i] = t.Rows(0, t.Dim(0)-1)
-			}
-			segs[0].Archive = &a
-			e.archive().ArchiveScan(dst, q, e.S.Plan(segs), 0, w)
+			odd := withArchive(e, p, func(a *backend.ArchiveSeg) {
+				a.Window = slices.Clone(a.Window)
+				for i, t := range a.Window {
+					a.Window[i] = t.Rows(0, t.Dim(0)-1)
+				}
+			})
+			e.archive().ArchiveScan(dst, q, odd, 0, w)
 		}},
 		{"no plan", func(e *Env, _ backend.Plan, q, dst tensor.Tensor, w *backend.ArchiveParams) {
 			e.archive().ArchiveScan(dst, q, nil, 0, w)

@@ -71,9 +71,11 @@ def machine(a):
         cpu += f", kernels held to {kernels}"
     with open(a.samebit, "rb") as f:
         digest = hashlib.sha256(f.read()).hexdigest()[:16]
-    torch = glob.glob(os.path.join(glob.escape(a.cache), "venv/lib/python*/site-packages/t*-*.dist-info")) if getattr(a, "peer", "") == "torch" else []
-    names = (os.path.basename(n).removesuffix(".dist-info") for n in torch)
-    return {"torch": ", ".join(sorted(n for n in names if n.split("-")[0] in ("torch", "transformers"))), "processor": cpu, "processors": len(os.sched_getaffinity(0)), "system": platform.platform(), "samebit": digest,
+    torch = []
+    if getattr(a, "peer", "") == "torch":
+        for name in ("torch", "transformers"):
+            torch += glob.glob(os.path.join(glob.escape(a.cache), f"venv/lib/python*/site-packages/{name}-*.dist-info"))
+    return {"torch": ", ".join(os.path.basename(n).removesuffix(".dist-info") for n in torch), "processor": cpu, "processors": len(os.sched_getaffinity(0)), "system": platform.platform(), "samebit": digest,
             "llama": ", ".join(sorted(n for n in os.listdir(a.cache) if n.startswith("llama_cpp_python-")))}
 
 
@@ -88,11 +90,12 @@ class File:
             if self.data.get("pair") != 1:
                 sys.exit(f"{path} is not a file of pair.py --json")
             was = self.data["machine"]
-            for key in ("processor", "processors", "samebit", "llama", "torch"):
-                if here and was.get(key) and here[key] and was[key] != here[key]:
-                    sys.exit(f"{path} was measured with {key} {was[key]}, this is {here[key]}: name another file")
-            if here:
+            if here:  # only runs of PyTorch say its version
                 was["torch"] = was.get("torch") or here["torch"]
+                here["torch"] = here["torch"] or was["torch"]
+            for key in ("processor", "processors", "samebit", "llama", "torch"):
+                if here and was[key] != here[key]:
+                    sys.exit(f"{path} was measured with {key} {was[key]}, this is {here[key]}: name another file")
 
     def model(self, path):
         """Refuses a model that has changed since its first run."""
